@@ -1,0 +1,1 @@
+"""One registry for local AI models."""
