@@ -1,0 +1,175 @@
+"""What a cartridge may say to its host while it works, from any thread."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from cartridge_core.errors import CancelledError, StateError
+from cartridge_core.progress import Log, Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cartridge_core.results import Result
+
+__all__ = ["Context", "Peer", "PeerResponse"]
+
+T = TypeVar("T")
+
+
+class PeerResponse(Protocol):
+    """What a peer call gives: its progress, log lines and results, as they come."""
+
+    def __iter__(self) -> Iterator[Progress | Log | Result]:
+        """Give everything in order."""
+
+    def result(self) -> Result:
+        """Wait for the FINAL result."""
+
+
+class Peer(Protocol):
+    """The host, as a cartridge sees it: other cartridges' caps."""
+
+    def call(self, cap: str, value: object = None, **args: object) -> PeerResponse:
+        """
+        Ask for another cartridge's cap; routed like any request.
+
+        Args:
+            cap: The request, a cap URN.
+            value: The main argument.
+            **args: The cap's other arguments.
+
+        Raises:
+            NoRouteError: No cartridge serves it.
+
+            StateError: The cartridge that would serve it is already in this chain of calls.
+        """
+
+
+class _NoPeer:
+    """Stands where no host answers: sessions a caller drives by hand."""
+
+    def call(self, cap: str, value: object = None, **args: object) -> PeerResponse:
+        del value, args
+        msg = f"no peer call to {cap} here: only registry.call and registry.stream answer them"
+        raise StateError(msg)
+
+
+class Context:
+    """
+    The cartridge's line to its host.
+
+    The one given to `cartridge_open` is dead once open returns: what it is told then goes
+    nowhere.
+
+    Args:
+        report: Takes what the cartridge says; called from whatever thread says it.
+        peer: Answers peer calls.
+        parent: A context whose cancellation is this one's too.
+        offline: Whether the network is forbidden; a parent's counts too.
+    """
+
+    def __init__(
+        self,
+        report: Callable[[Progress | Log], None] | None = None,
+        peer: Peer | None = None,
+        *,
+        parent: Context | None = None,
+        offline: bool = False,
+    ) -> None:
+        self._report = report
+        self._cancelled = False
+        self._on_cancel: set[Callable[[], None]] = set()
+        self._lock = threading.Lock()
+        self._parent = parent
+        self.offline: bool = offline or (parent is not None and parent.offline)
+        self.peer: Peer = _NoPeer() if peer is None else peer
+
+    def progress(self, fraction: float, message: str = "") -> None:
+        """
+        Say how much of this phase is done.
+
+        Args:
+            fraction: In [0, 1] of the cartridge's own work; the host maps it into the call's.
+            message: One line for a person.
+        """
+        if self._report is not None:
+            self._report(Progress(fraction, message))
+
+    def log(self, level: str, message: str) -> None:
+        """
+        Say something that is no progress.
+
+        Args:
+            level: One of ``debug``, ``info``, ``warning``, ``error``.
+            message: One line for a person.
+        """
+        if self._report is not None:
+            self._report(Log(level, message))
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody asked this work to stop."""
+        return self._cancelled or (self._parent is not None and self._parent.cancelled)
+
+    def check_cancelled(self) -> None:
+        """
+        Stop here if somebody asked for it; call it between steps.
+
+        Raises:
+            CancelledError: Somebody did.
+        """
+        if self.cancelled:
+            msg = "the work was cancelled"
+            raise CancelledError(msg)
+
+    def cancel(self) -> None:
+        """Ask the work to stop; the host's side of `cancelled`. Again is harmless."""
+        with self._lock, ExitStack() as stack:
+            self._cancelled = True
+            for stop in self._on_cancel:
+                stack.callback(stop)
+            self._on_cancel = set()
+            told = stack.pop_all()
+        told.close()
+
+    def on_cancel(self, stop: Callable[[], None]) -> None:
+        """Have something called on `cancel`, in its thread; at once if it has been."""
+        with self._lock:
+            if not self._cancelled:
+                self._on_cancel.add(stop)
+                return
+        stop()
+
+    def forget(self, stop: Callable[[], None]) -> None:
+        """Have it called no more."""
+        with self._lock:
+            self._on_cancel.discard(stop)
+
+    def close(self) -> None:
+        """Let later reports go nowhere; the host's side of the end of open."""
+        self._report = None
+
+    def run_with_keepalive(
+        self, fn: Callable[[], T], message: str = "", limit_s: float = 600.0
+    ) -> T:
+        """
+        Run a blocking call that cannot report.
+
+        Args:
+            fn: The blocking work; runs in this thread.
+            message: What it is, for a person.
+            limit_s: Seconds after which the host gives up on it.
+
+        Returns:
+            What ``fn`` returns.
+
+        Source:
+            CapDAG, "Model loading with keepalive".
+        """
+        del limit_s
+        if message:
+            self.log("debug", message)
+        return fn()

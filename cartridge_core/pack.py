@@ -1,0 +1,175 @@
+"""`Pack`: a model's files on this machine, by role; with a descriptor or bare."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path, PurePosixPath
+
+import attrs
+
+from cartridge_core.descriptor import Descriptor
+from cartridge_core.errors import InvalidArgumentError, LoadError
+from cartridge_core.jsondata import read_json, refusal
+from cartridge_core.jsonfields import Fields
+
+__all__ = ["Pack"]
+
+_BARE_ROLE = "model"
+
+
+@attrs.frozen
+class _Artifact:
+    """One file that a manifest lists."""
+
+    role: str
+    path: PurePosixPath
+    """Relative to the pack's root; never leaves it."""
+
+
+@attrs.frozen
+class Pack:
+    """
+    A model's files on this machine.
+
+    A *bare* pack is a plain model file or folder: it has no descriptor, and all its files have
+    the role ``model``. A full pack is a folder with ``descriptor.json`` and ``manifest.json``.
+    Nothing is verified here, and no file but those two is opened.
+
+    Source:
+        Cartridge ABI 0.1, "pack_dir".
+    """
+
+    root: Path
+    """The folder; for a bare file, the one it lies in."""
+
+    path: Path
+    """What was named: the file or the folder, absolute."""
+
+    descriptor: Descriptor | None = attrs.field(default=None, kw_only=True)
+
+    _artifacts: tuple[_Artifact, ...] | None = attrs.field(default=None, kw_only=True, repr=False)
+
+    @classmethod
+    def from_path(cls, path: str | os.PathLike[str]) -> Pack:
+        """
+        Take a file or a folder as a pack.
+
+        Args:
+            path: A model file, a model folder, or the folder of a full pack; ``~`` is expanded.
+
+        Raises:
+            LoadError: There is no such file or folder, it cannot be read, or its descriptor or
+                manifest is malformed.
+        """
+        named = Path(path).expanduser().absolute()
+        try:
+            if not named.is_dir():
+                named.stat()
+                return cls(named.parent, named)
+            if not (named / "descriptor.json").is_file():
+                return cls(named, named)
+            descriptor = _read_descriptor(named / "descriptor.json")
+            artifacts = _read_artifacts(named / "manifest.json")
+        except (OSError, ValueError, RuntimeError) as exc:
+            raise _unreadable(named, exc) from exc
+        return cls(named, named, descriptor=descriptor, artifacts=artifacts)
+
+    def files(self, role: str | None = None) -> tuple[Path, ...]:
+        """
+        Give the files with a role, in a stable order.
+
+        Args:
+            role: ``model``, ``weights``, ``tokenizer``, ``runtime``, …; None is every file.
+                Names that start with a dot, and what is below them, do not count.
+
+        Raises:
+            LoadError: The folder cannot be read.
+        """
+        if self._artifacts is not None:
+            return tuple(
+                self.root / artifact.path
+                for artifact in self._artifacts
+                if role in {None, artifact.role}
+            )
+        if role not in {None, _BARE_ROLE}:
+            return ()
+        return _walk(self.path) if self.path.is_dir() else (self.path,)
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """
+        What tells this pack from another, and from itself before it was changed.
+
+        Hashable: the real path, then every file's relative path, size in bytes and time of
+        change in nanoseconds, as they are now.
+
+        Raises:
+            LoadError: The files cannot be read.
+        """
+        files = _walk(self.path) if self.path.is_dir() else (self.path,)
+        try:
+            stats = [(file, file.stat()) for file in files]
+        except OSError as exc:
+            raise _unreadable(self.path, exc) from exc
+        return (
+            os.path.realpath(self.path),
+            *(
+                (file.relative_to(self.root).as_posix(), stat.st_size, stat.st_mtime_ns)
+                for file, stat in stats
+            ),
+        )
+
+
+def _unreadable(path: Path, exc: Exception) -> LoadError:
+    if not os.path.lexists(path):
+        msg = f"model path {path}: there is no such file or folder; check the path"
+    else:
+        msg = f"model path {path}: it cannot be read: {exc}"
+    return LoadError(msg)
+
+
+def _walk(folder: Path) -> tuple[Path, ...]:
+    def fail(exc: OSError) -> None:
+        raise _unreadable(folder, exc) from exc
+
+    found: list[Path] = []
+    for parent, folders, names in os.walk(folder, onerror=fail):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [Path(parent, name) for name in names if not name.startswith(".")]
+    return tuple(sorted(found))
+
+
+def _read_descriptor(file: Path) -> Descriptor:
+    try:
+        return Descriptor.from_json(file.read_bytes())
+    except InvalidArgumentError as exc:
+        raise _malformed(file, exc) from exc
+
+
+def _read_artifacts(file: Path) -> tuple[_Artifact, ...]:
+    if not file.is_file():
+        msg = (
+            f"pack {file.parent}: it has descriptor.json but no manifest.json; a full pack has "
+            "both, a plain model folder neither"
+        )
+        raise LoadError(msg)
+    try:
+        manifest = Fields(read_json(file.read_bytes(), "$"), "$")
+        manifest.value("artifacts")
+        return tuple(_read_artifact(item, where) for item, where in manifest.items("artifacts"))
+    except InvalidArgumentError as exc:
+        raise _malformed(file, exc) from exc
+
+
+def _read_artifact(item: object, where: str) -> _Artifact:
+    fields = Fields(item, where)
+    text = fields.text("path")
+    path = PurePosixPath(text)
+    if not path.parts or path.is_absolute() or ".." in path.parts or set(text) & set("\\\0"):
+        raise refusal(fields.at("path"), "must be a plain path below the pack's folder", text)
+    return _Artifact(fields.text("role"), path)
+
+
+def _malformed(file: Path, exc: InvalidArgumentError) -> LoadError:
+    msg = f"pack {file.parent}: {file.name}: {exc}"
+    return LoadError(msg)
