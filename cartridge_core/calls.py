@@ -1,0 +1,280 @@
+"""A call as its caller sees it: events to iterate, a result, and a way to stop it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Self
+
+from cartridge_core.arguments import bind, check_main
+from cartridge_core.context import Context
+from cartridge_core.errors import StateError
+from cartridge_core.phases import Event, Work
+from cartridge_core.results import Result, ResultKind
+from cartridge_core.threads import END, End, HostThreads
+
+if TYPE_CHECKING:
+    from cartridge_core.capdefs import Cap
+    from cartridge_core.loading import Loader
+    from cartridge_core.models import Models
+    from cartridge_core.progress import Log, Progress
+    from cartridge_core.routing import Route
+
+__all__ = ["Call", "Calls", "Event", "HostPeer"]
+
+_log = logging.getLogger("cartridge.calls")
+
+_CLOSE_GRACE_S = 5.0
+"""How long closing a registry waits for cancelled calls to come out."""
+
+
+class Call:
+    """
+    A call that runs: iterate it for its events, or take its `result`.
+
+    Leaving its ``with`` block, closing it, dropping it and Ctrl-C cancel what is left of it.
+    """
+
+    def __init__(self, work: Work, chunks: Iterator[object] | None) -> None:
+        self._work = work
+        self._more: Callable[[], object] | None = None
+        if chunks is not None:
+            self._more = lambda: next(chunks, END)
+        self._over = False
+
+    @property
+    def route(self) -> Route:
+        """Where the call went, and why."""
+        return self._work.route
+
+    def __iter__(self) -> Iterator[Event]:
+        return self
+
+    def __next__(self) -> Event:
+        if self._over:
+            raise StopIteration
+        try:
+            event = self._work.exchange.next_event(self._more)
+        except BaseException:
+            # Ctrl-C, or the caller's own iterable raised.
+            self.close()
+            raise
+        if not isinstance(event, End):
+            return event
+        self._over = True
+        error, self._work.error = self._work.error, None
+        if error is not None:
+            raise error
+        raise StopIteration
+
+    def result(self, on_progress: Callable[[Progress | Log], None] | None = None) -> Result:
+        """
+        Wait for the end of the call.
+
+        Args:
+            on_progress: Takes progress and log lines, in this thread.
+
+        Returns:
+            The FINAL result. Where a streaming cartridge gave several, one whose payload is the
+            list of theirs; where it gave none, one with an empty list.
+        """
+        finals = []
+        try:
+            for event in self:
+                if not isinstance(event, Result):
+                    if on_progress is not None:
+                        on_progress(event)
+                elif event.kind is ResultKind.FINAL:
+                    finals.append(event)
+        except BaseException:
+            self.close()
+            raise
+        if len(finals) == 1:
+            return finals[0]
+        payload = [final.payload for final in finals]
+        return Result(ResultKind.FINAL, payload, cartridge_id=self.route.cartridge_id)
+
+    def cancel(self) -> None:
+        """Ask the work to stop, from any thread; whoever iterates gets `CancelledError`."""
+        self._work.cancel()
+
+    def close(self) -> None:
+        """Cancel what is left, and take no more events; again is harmless."""
+        if self._over:
+            return
+        self._over = True
+        try:
+            self._work.cancel()
+        finally:
+            self._work.exchange.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_over", True):
+            self.close()
+
+    def __repr__(self) -> str:
+        state = "over" if self._over else "running"
+        return f"<Call of {self.route.request} on {self.route.cartridge_id}: {state}>"
+
+
+class Calls:
+    """
+    Starts calls, and knows those that run.
+
+    Args:
+        loader: Opens cartridges.
+        models: Finds their models.
+        find: Routes a peer's request: cap, main value, and its other arguments.
+        offline: Whether the network is forbidden.
+    """
+
+    def __init__(
+        self,
+        loader: Loader,
+        models: Models,
+        find: Callable[[str, object, Mapping[str, object]], Route],
+        *,
+        offline: bool = False,
+    ) -> None:
+        self._loader = loader
+        self._models = models
+        self.find = find
+        self._offline = offline
+        self._threads = HostThreads()
+        self._lock = threading.Lock()
+        self._running: set[Work] = set()
+
+    def start(
+        self,
+        route: Route,
+        value: object,
+        given: Mapping[str, object],
+        *,
+        quiet: bool = False,
+        chain: tuple[str, ...] = (),
+        parent: Context | None = None,
+    ) -> Call:
+        """
+        Check the arguments, and start a call on a host thread.
+
+        Args:
+            route: Where it goes.
+            value: The main argument; an iterable gives chunks where it declares ``streaming``.
+            given: The other arguments, by name.
+            quiet: Leave out progress and log events.
+            chain: The cartridges whose peer calls led here.
+            parent: The context of the cartridge that calls; its cancellation is this call's too.
+
+        Raises:
+            InvalidArgumentError: An argument breaks its rule.
+
+            StateError: The cartridge is in the chain already, or the registry is closed.
+        """
+        chain = _longer(chain, route.cartridge_id)
+        arguments = bind(route.cap, given, value)
+        chunks: Iterator[object] | None = None
+        main = route.cap.main
+        if main is not None and main.pack:
+            value = None
+        elif isinstance(value, Iterable) and _is_chunked(route.cap, value):
+            chunks, value = iter(value), None
+        else:
+            value = check_main(route.cap, value)
+        work = Work(
+            self._loader,
+            self._models,
+            route,
+            arguments,
+            value,
+            chunked=chunks is not None,
+            quiet=quiet,
+            context=Context(parent=parent, offline=self._offline),
+        )
+        work.context.peer = HostPeer(self, work.context, chain)
+        if parent is not None:
+            parent.on_cancel(work.cancel)
+        with self._lock:
+            self._running.add(work)
+        self._threads.run(lambda: self._run(work, parent))
+        return Call(work, chunks)
+
+    def _run(self, work: Work, parent: Context | None) -> None:
+        try:
+            work.run()
+        finally:
+            if parent is not None:
+                parent.forget(work.cancel)
+            with self._lock:
+                self._running.discard(work)
+
+    def close(self) -> None:
+        """Cancel what runs, give it a moment to come out, and end the threads."""
+        with self._lock:
+            running = list(self._running)
+        for work in running:
+            try:
+                work.cancel()
+            except Exception:  # a plugin's hook may raise anything
+                _log.exception("cancelling %s failed", work.route.cartridge_id)
+            work.exchange.close()
+        for work in running:
+            work.over.wait(_CLOSE_GRACE_S)
+        self._threads.close()
+
+
+class HostPeer:
+    """
+    The host as a cartridge sees it: other cartridges' caps.
+
+    Args:
+        calls: Starts the peer calls.
+        context: The cartridge's; its cancellation is theirs too.
+        chain: The cartridges whose calls led here, itself the last.
+    """
+
+    def __init__(self, calls: Calls, context: Context, chain: tuple[str, ...]) -> None:
+        self._calls = calls
+        self._context = context
+        self._chain = chain
+
+    def call(self, cap: str, value: object = None, **args: object) -> Call:
+        """
+        Ask for another cartridge's cap; routed like any request.
+
+        Args:
+            cap: The request, a cap URN.
+            value: The main argument.
+            **args: The cap's other arguments.
+
+        Raises:
+            NoRouteError: No cartridge serves it.
+
+            StateError: The cartridge that would serve it is already in this chain of calls.
+        """
+        route = self._calls.find(cap, value, args)
+        return self._calls.start(route, value, args, chain=self._chain, parent=self._context)
+
+
+def _longer(chain: tuple[str, ...], cartridge_id: str) -> tuple[str, ...]:
+    if cartridge_id in chain:
+        msg = f"peer calls go in a circle: {' -> '.join([*chain, cartridge_id])}"
+        raise StateError(msg)
+    return (*chain, cartridge_id)
+
+
+_ONE_PIECE = (str, bytes, bytearray, memoryview, Mapping, os.PathLike)
+
+
+def _is_chunked(cap: Cap, value: Iterable[object]) -> bool:
+    """Say whether a value is a series of chunks: declared so, and not one piece of data."""
+    if isinstance(value, _ONE_PIECE) or hasattr(value, "__array__"):
+        return False
+    return cap.main is not None and cap.main.streaming

@@ -1,0 +1,65 @@
+"""From a model spec to a pack on disk: paths at once, everything else by a peer call."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from cartridge_core.errors import LoadError
+from cartridge_core.modelspec import FileSpec, ModelSpec
+from cartridge_core.pack import Pack
+from cartridge_core.progress import Log, Progress
+
+if TYPE_CHECKING:
+    from cartridge_core.context import Context
+
+__all__ = ["Models"]
+
+_DOWNLOAD = 'cap:download-model;in="media:enc=utf-8;model-spec";out="media:enc=utf-8;file-path"'
+
+
+class Models:
+    """The model specs a registry has resolved; each is resolved once, while its files stand."""
+
+    def __init__(self) -> None:
+        self._paths: dict[str, str] = {}
+
+    def resolve(self, spec: str | os.PathLike[str], context: Context) -> Pack:
+        """
+        Find a model on disk, fetching it where it must be.
+
+        Args:
+            spec: A model spec or a path.
+            context: Takes the progress of the fetch, and answers the peer call.
+
+        Raises:
+            InvalidArgumentError: The model spec is malformed.
+
+            LoadError: There is nothing at the path, or it cannot be fetched.
+
+            NoRouteError: No installed cartridge fetches such a model spec.
+        """
+        parsed = ModelSpec.parse(spec)
+        if isinstance(parsed, FileSpec):
+            return Pack.from_path(parsed.path)
+        text = str(parsed)
+        path = self._paths.get(text)
+        if path is None or not os.path.exists(path):
+            path = self._paths[text] = _download(text, context)
+        return Pack.from_path(path)
+
+
+def _download(spec: str, context: Context) -> str:
+    path: object = None
+    for event in context.peer.call(_DOWNLOAD, spec):
+        if isinstance(event, Progress):
+            context.progress(event.fraction, event.message)
+        elif isinstance(event, Log):
+            context.log(event.level, event.message)
+        elif isinstance(event.payload, Mapping):
+            path = event.payload.get("path")
+    if not isinstance(path, str):
+        msg = f"{spec} was fetched, but the record that came back names no path"
+        raise LoadError(msg)
+    return path

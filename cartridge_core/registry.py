@@ -1,0 +1,425 @@
+"""The one object a user drives: what is installed, and calls that reach it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Self
+
+from cartridge_core import routing
+from cartridge_core.arguments import bind_options
+from cartridge_core.calls import Call, Calls, HostPeer
+from cartridge_core.cartridge import Cartridge
+from cartridge_core.context import Context
+from cartridge_core.descriptor import IoMode
+from cartridge_core.discovery import Discovered, discover
+from cartridge_core.errors import DiscoveryError, InvalidArgumentError, NoRouteError
+from cartridge_core.loading import Loader
+from cartridge_core.models import Models
+from cartridge_core.modelspec import FileSpec, ModelSpec
+from cartridge_core.pack import Pack
+from cartridge_core.urn import CapUrn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from cartridge_core.descriptor import Descriptor
+    from cartridge_core.offers import Index, Offer
+    from cartridge_core.progress import Log, Progress
+    from cartridge_core.reports import DiscoveryIssue, Explanation, PreflightReport
+    from cartridge_core.results import Result
+
+__all__ = ["Registry"]
+
+_log = logging.getLogger("cartridge.registry")
+
+_MOST_ROUTES = 4096
+"""How many routes are remembered."""
+
+_PathOrSpec = str | os.PathLike[str]
+
+
+class Registry:
+    """
+    Everything installed, asked by capability.
+
+    Make one with `discover`, keep it as long as the program, and close it: it is a context
+    manager. It may be used from several threads.
+
+    Args:
+        discovered: What there is.
+        prefer: Cartridge ids or plugin names that win where several serve a request.
+        wrappers: Plugins of ``hookimpl(wrapper=True)`` functions that see every hook call.
+        offline: Whether the network is forbidden.
+    """
+
+    def __init__(
+        self,
+        discovered: Discovered,
+        *,
+        prefer: Iterable[str] = (),
+        wrappers: Iterable[object] = (),
+        offline: bool = False,
+    ) -> None:
+        self._prefer = tuple(prefer)
+        self._offline = offline
+        self._loader = Loader(discovered, wrappers)
+        self._models = Models()
+        self._calls = Calls(self._loader, self._models, self._find_peer, offline=offline)
+        self._routes: tuple[Index, dict[object, routing.Route]] = (self._loader.index, {})
+        self._open_ones: set[Cartridge] = set()
+        self._closed = False
+
+    @classmethod
+    def discover(
+        cls,
+        *,
+        prefer: Iterable[str] = (),
+        packs: Iterable[_PathOrSpec] = (),
+        wrappers: Iterable[object] = (),
+    ) -> Self:
+        """
+        Find what is installed, importing none of it.
+
+        Reads ``CARTRIDGE_PLUGINS``, ``CARTRIDGE_PACKS``, ``CARTRIDGE_PREFER``,
+        ``CARTRIDGE_STRICT`` and ``CARTRIDGE_OFFLINE``, once.
+
+        Args:
+            prefer: Cartridge ids or plugin names that win where several serve a request; they
+                come before those of ``CARTRIDGE_PREFER``.
+            packs: Pack folders, and folders of pack folders, besides ``CARTRIDGE_PACKS``.
+            wrappers: Plugins of ``hookimpl(wrapper=True)`` functions that see every hook call.
+
+        Raises:
+            DiscoveryError: Something cannot be used, and ``CARTRIDGE_STRICT=1`` is set.
+        """
+        environ = os.environ
+        listed = [path for path in environ.get("CARTRIDGE_PACKS", "").split(os.pathsep) if path]
+        allowed = _names(environ.get("CARTRIDGE_PLUGINS", "")) or None
+        found = discover(packs=[*packs, *listed], allowed=allowed)
+        if found.issues and _is_on(environ.get("CARTRIDGE_STRICT")):
+            msg = "\n".join(str(issue) for issue in found.issues)
+            raise DiscoveryError(msg, issues=tuple(found.issues))
+        return cls(
+            found,
+            prefer=(*prefer, *_names(environ.get("CARTRIDGE_PREFER", ""))),
+            wrappers=wrappers,
+            offline=_is_on(environ.get("CARTRIDGE_OFFLINE")),
+        )
+
+    @property
+    def descriptors(self) -> Mapping[str, Descriptor]:
+        """Every usable descriptor, by its cartridge id."""
+        return MappingProxyType({one.id: one.descriptor for one in self._loader.index.offers})
+
+    @property
+    def issues(self) -> tuple[DiscoveryIssue, ...]:
+        """What is installed and cannot be used."""
+        return self._loader.index.issues
+
+    def route(
+        self,
+        cap: str | CapUrn,
+        mode: str | IoMode | None = None,
+        *,
+        cartridge_id: str | None = None,
+        prefer: Iterable[str] = (),
+        model_spec: _PathOrSpec | None = None,
+    ) -> routing.Route:
+        """
+        Choose the cartridge for a request, calling no plugin.
+
+        Args:
+            cap: The request, a cap URN.
+            mode: ``batch`` or ``streaming``; None takes batch where both are offered.
+            cartridge_id: Take this one or none.
+            prefer: Cartridge ids or plugin names, the earliest wins; before the registry's own.
+            model_spec: The model it is for; leaves out cartridges that cannot read it.
+
+        Raises:
+            NoRouteError: Nothing serves it.
+
+            AmbiguousRouteError: Several serve it equally well.
+
+            UrnError: The cap URN is malformed.
+        """
+        return self._find(cap, mode, cartridge_id, prefer, model_spec, None, IoMode.BATCH)
+
+    def explain(
+        self,
+        cap: str | CapUrn,
+        mode: str | IoMode | None = None,
+        *,
+        cartridge_id: str | None = None,
+        prefer: Iterable[str] = (),
+        model_spec: _PathOrSpec | None = None,
+    ) -> Explanation:
+        """
+        Say of every candidate why `route` takes it or not; arguments as there.
+
+        Raises:
+            UrnError: The cap URN is malformed.
+        """
+        request = self._request(cap, mode, cartridge_id, prefer, model_spec, None, IoMode.BATCH)
+        return routing.explain(self._loader.index, request)
+
+    def preflight(
+        self, cartridge_id: str, pack: Pack | _PathOrSpec | None = None, **options: object
+    ) -> PreflightReport:
+        """
+        Check what a cartridge needs of this machine; nothing is loaded or fetched.
+
+        Args:
+            cartridge_id: Which one.
+            pack: Its model, where it is on disk; a model spec that names none is not looked at.
+            **options: Its open arguments.
+
+        Raises:
+            NoRouteError: No usable cartridge has this id.
+
+            LoadError: Its plugin cannot be imported.
+        """
+        offer = self._offer(cartridge_id)
+        bound = bind_options(offer.descriptor, options)
+        return self._loader.preflight(offer, _local(offer, pack), bound)
+
+    def open(
+        self, cartridge_id: str, pack: Pack | _PathOrSpec | None = None, **options: object
+    ) -> Cartridge:
+        """
+        Open a cartridge to drive it by hand; close it afterwards.
+
+        Args:
+            cartridge_id: Which one.
+            pack: Its model: a pack, a path or a model spec; None takes the declared default.
+            **options: Its open arguments.
+
+        Raises:
+            NoRouteError: No usable cartridge has this id.
+
+            PreflightError: This machine lacks something.
+
+            LoadError: The plugin or the model cannot be loaded.
+        """
+        offer = self._offer(cartridge_id)
+        bound = bind_options(offer.descriptor, options)
+        context = Context(offline=self._offline)
+        context.peer = HostPeer(self._calls, context, (offer.id,))
+        found = self._pack(offer, pack, context)
+        lease = self._loader.acquire(offer, found, bound, context, keep=False)
+        cartridge = Cartridge(lease, context, self._open_ones.discard)
+        self._open_ones.add(cartridge)
+        return cartridge
+
+    def call(
+        self,
+        cap: str | CapUrn,
+        value: object = None,
+        *,
+        mode: str | IoMode | None = None,
+        cartridge_id: str | None = None,
+        prefer: Iterable[str] = (),
+        on_progress: Callable[[Progress | Log], None] | None = None,
+        **args: object,
+    ) -> Result:
+        """
+        Ask for a capability and wait for its result.
+
+        Args:
+            cap: The request, a cap URN.
+            value: The cap's main argument; an iterable of chunks where it declares
+                ``streaming``.
+            mode: As in `route`.
+            cartridge_id: As in `route`.
+            prefer: As in `route`.
+            on_progress: Takes progress and log lines, in this thread.
+            **args: The cap's other arguments, ``model_spec`` among them; None counts as absent.
+
+        Returns:
+            The FINAL result; of a streaming cartridge that gives several, one with the list of
+            their payloads.
+
+        Raises:
+            NoRouteError: Nothing serves it.
+
+            AmbiguousRouteError: Several serve it equally well.
+
+            InvalidArgumentError: An argument breaks its declared rule.
+
+            CartridgeError: What the cartridge raised, unchanged.
+        """
+        spec = args.get("model_spec")
+        found = self._find(cap, mode, cartridge_id, prefer, spec, value, IoMode.BATCH)
+        call = self._calls.start(found, value, args, quiet=on_progress is None)
+        return call.result(on_progress)
+
+    def stream(
+        self,
+        cap: str | CapUrn,
+        value: object = None,
+        *,
+        mode: str | IoMode | None = None,
+        cartridge_id: str | None = None,
+        prefer: Iterable[str] = (),
+        **args: object,
+    ) -> Call:
+        """
+        Ask for a capability and get its events as they come.
+
+        Takes a streaming cartridge where both modes are offered; a batch one gives its one FINAL.
+        Arguments and errors as in `call`; errors of the work come while iterating.
+
+        Returns:
+            A `Call`: iterate it for `Progress`, `Log` and `Result`.
+        """
+        spec = args.get("model_spec")
+        found = self._find(cap, mode, cartridge_id, prefer, spec, value, IoMode.STREAMING)
+        return self._calls.start(found, value, args)
+
+    def close(self) -> None:
+        """Cancel what runs, close what is open and unload everything; again is harmless."""
+        if self._closed:
+            return
+        self._closed = True
+        self._calls.close()
+        for cartridge in list(self._open_ones):
+            try:
+                cartridge.close()
+            except Exception:  # a plugin's hook may raise anything
+                _log.exception("closing %s failed", cartridge.descriptor.id)
+        self._loader.close()
+
+    def _find_peer(self, cap: str, value: object, args: Mapping[str, object]) -> routing.Route:
+        return self._find(cap, None, None, (), args.get("model_spec"), value, IoMode.BATCH)
+
+    def _find(
+        self,
+        cap: str | CapUrn,
+        mode: str | IoMode | None,
+        cartridge_id: str | None,
+        prefer: Iterable[str],
+        model_spec: object,
+        value: object,
+        usual: IoMode,
+    ) -> routing.Route:
+        """Route a request, remembering those that neither a file nor the main value decides."""
+        index = self._loader.index
+        known_index, routes = self._routes
+        if known_index is not index or len(routes) > _MOST_ROUTES:
+            routes = {}
+            self._routes = (index, routes)
+        prefer = tuple(prefer)
+        key = (cap, mode, cartridge_id, prefer, model_spec, usual)
+        known = routes.get(key) if isinstance(model_spec, str | None) else None
+        if known is not None:
+            return known
+        request = self._request(cap, mode, cartridge_id, prefer, model_spec, value, usual)
+        found = routing.route(index, request)
+        spec = request.model_spec
+        if (spec is None or spec.scheme != "file") and not routing.reads_value(index, request):
+            routes[key] = found
+        return found
+
+    def _request(
+        self,
+        cap: str | CapUrn,
+        mode: str | IoMode | None,
+        cartridge_id: str | None,
+        prefer: Iterable[str],
+        model_spec: object,
+        value: object,
+        usual: IoMode,
+    ) -> routing.Request:
+        return routing.Request(
+            cap=CapUrn.parse(cap) if isinstance(cap, str) else cap,
+            mode=_mode(mode),
+            usual_mode=usual,
+            cartridge_id=cartridge_id,
+            prefer=(*prefer, *self._prefer),
+            model_spec=None if model_spec is None else ModelSpec.parse(_spec(model_spec)),
+            value=value,
+        )
+
+    def _offer(self, cartridge_id: str) -> Offer:
+        offer = self._loader.index.get(cartridge_id)
+        if offer is not None:
+            return offer
+        ids = ", ".join(one.id for one in self._loader.index.offers) or "none"
+        issues = "".join(f" {issue}" for issue in self.issues)
+        msg = f"no usable cartridge has the id {cartridge_id!r}; installed: {ids}.{issues}"
+        raise NoRouteError(msg)
+
+    def _pack(self, offer: Offer, pack: Pack | _PathOrSpec | None, context: Context) -> Pack | None:
+        """Find a cartridge's model on disk, fetching it where it must be."""
+        given = _given(offer, pack)
+        if given is None or isinstance(given, Pack):
+            return given
+        return self._models.resolve(given, context)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            self._calls.close()
+            msg = f"{self!r} was never closed; use it as a context manager"
+            warnings.warn(msg, ResourceWarning, source=self, stacklevel=2)
+
+    def __repr__(self) -> str:
+        index = self._loader.index
+        return f"<Registry of {len(index.offers)} cartridges, {len(index.issues)} issues>"
+
+
+def _given(offer: Offer, pack: Pack | _PathOrSpec | None) -> Pack | _PathOrSpec | None:
+    """Say what a cartridge's model is: itself, as given, or the declared default."""
+    if offer.pack is not None:
+        if pack is not None:
+            msg = f"{offer.id} is a pack, its own model: pass no other"
+            raise InvalidArgumentError(msg, arg="pack", value=pack)
+        return Pack.from_path(offer.pack)
+    args = [cap.pack_arg for cap in offer.descriptor.caps if cap.pack_arg is not None]
+    if pack is None:
+        default = args[0].default if args else None
+        return default if isinstance(default, str) else None
+    if offer.descriptor.caps and not args:
+        msg = f"{offer.id} takes no model"
+        raise InvalidArgumentError(msg, arg="pack", value=pack)
+    return pack
+
+
+def _local(offer: Offer, pack: Pack | _PathOrSpec | None) -> Pack | None:
+    given = _given(offer, pack)
+    if given is None or isinstance(given, Pack):
+        return given
+    spec = ModelSpec.parse(given)
+    return Pack.from_path(spec.path) if isinstance(spec, FileSpec) else None
+
+
+def _spec(value: object) -> _PathOrSpec:
+    if isinstance(value, str | os.PathLike):
+        return value
+    msg = f"model_spec is a {type(value).__name__}, and a model spec or a path is expected"
+    raise InvalidArgumentError(msg, arg="model_spec", value=value, rule="str or PathLike")
+
+
+def _mode(mode: str | IoMode | None) -> IoMode | None:
+    if mode is None or isinstance(mode, IoMode):
+        return mode
+    try:
+        return IoMode(mode)
+    except ValueError:
+        msg = f"mode is {mode!r}; it is 'batch' or 'streaming'"
+        raise InvalidArgumentError(msg, arg="mode", value=mode) from None
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _is_on(text: str | None) -> bool:
+    return text is not None and text.strip().lower() not in {"", "0", "false", "no", "off"}
