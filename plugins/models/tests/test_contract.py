@@ -1,0 +1,30 @@
+"""The contract that every cartridge keeps."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from cartridge_core.testing import BatchContract
+from cartridge_models import plugin
+
+if TYPE_CHECKING:
+    from cartridge_core.capdefs import Cap
+    from cartridge_core.hookspecs import BatchPlugin
+    from cartridge_models.session import Session
+    from cartridge_models.store import Store
+
+    _: BatchPlugin[Store, Session] = plugin
+
+
+class TestStore(BatchContract):
+    """On what is installed anyway, so that no network is needed."""
+
+    plugin = plugin
+    cartridge_id = "models-store"
+    varying = ("duration_ms",)
+
+    def value(self, cap: Cap) -> object:
+        """Ask for the folder of an installed package."""
+        del cap
+        return f"pkg:pypi/pluggy@{version('pluggy')}#pluggy"
