@@ -1,0 +1,1 @@
+"""Text embeddings by sentence-transformers, as a cartridge."""

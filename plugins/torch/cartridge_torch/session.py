@@ -1,0 +1,203 @@
+"""The sessions of the two caps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, cast
+
+import attrs
+
+from cartridge_core.errors import InvalidArgumentError
+from cartridge_core.results import Result, ResultKind
+from cartridge_core.urn import CapUrn
+from cartridge_torch.texts import Piece, check_unicode, pieces, read_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from cartridge_core.context import Context
+    from cartridge_torch.model import Cut, Model
+
+__all__ = ["Session", "begin"]
+
+
+class Session(Protocol):
+    """One batch session."""
+
+    def infer(self, value: object) -> Result:
+        """Take one whole input, give one FINAL result."""
+
+
+def begin(model: Model, cap: str, parameters: Mapping[str, object], context: Context) -> Session:
+    """
+    Begin a session.
+
+    Args:
+        model: An open model.
+        cap: The declared cap URN.
+        parameters: The session arguments, checked and with defaults filled in.
+        context: Takes the progress.
+
+    Raises:
+        InvalidArgumentError: The arguments do not go together, or not with this model.
+    """
+    if "embeddings-dimensions" in CapUrn.parse(cap).tags:
+        return DimensionSession(model)
+    return EmbeddingSession(model, Settings.read(model, parameters), context=context)
+
+
+@attrs.frozen
+class DimensionSession:
+    """Tells how many numbers a vector has."""
+
+    _model: Model
+
+    def infer(self, value: object) -> Result:
+        """Give the dimension; the value, the model spec, is already the open model."""
+        del value
+        return Result(ResultKind.FINAL, self._model.dimension)
+
+
+@attrs.frozen(kw_only=True)
+class Settings:
+    """The session arguments of an embedding session."""
+
+    normalize: bool
+    truncate_dim: int | None
+    prompt: str | None
+    batch_size: int
+    chunk_size: int
+    chunk_overlap: int
+    refuses_cuts: bool
+
+    @classmethod
+    def read(cls, model: Model, parameters: Mapping[str, object]) -> Settings:
+        """
+        Take the arguments as the host gives them.
+
+        Raises:
+            InvalidArgumentError: ``prompt`` and ``prompt_name`` are both given, the model has no
+                such prompt, ``truncate_dim`` is more than it has, or ``chunk_overlap`` leaves
+                nothing of ``chunk_size``.
+        """
+        chunk_size = cast("int", parameters["chunk_size"])
+        chunk_overlap = cast("int", parameters["chunk_overlap"])
+        if 0 < chunk_size <= chunk_overlap:
+            raise _refused(chunk_overlap, "chunk_overlap", f"less than chunk_size, {chunk_size}")
+        truncate_dim = cast("int | None", parameters.get("truncate_dim"))
+        if truncate_dim is not None and truncate_dim > model.dimension:
+            raise _refused(truncate_dim, "truncate_dim", f"at most the model's {model.dimension}")
+        return cls(
+            normalize=cast("bool", parameters["normalize"]),
+            truncate_dim=truncate_dim,
+            prompt=_prompt(model, parameters),
+            batch_size=cast("int", parameters["batch_size"]),
+            chunk_size=chunk_size,
+            chunk_overlap=chunk_overlap,
+            refuses_cuts=parameters["truncation"] == "error",
+        )
+
+
+def _prompt(model: Model, parameters: Mapping[str, object]) -> str | None:
+    name, prompt = parameters.get("prompt_name"), parameters.get("prompt")
+    if prompt is not None:
+        if name is not None:
+            raise _refused(name, "prompt_name", "absent where prompt is given")
+        return check_unicode(cast("str", prompt), "prompt")
+    if name is None:
+        return model.default_prompt
+    if name not in model.prompts:
+        known = ", ".join(sorted(model.prompts)) or "none"
+        raise _refused(name, "prompt_name", f"one of the model's prompts ({known})")
+    return model.prompts[cast("str", name)]
+
+
+@attrs.frozen
+class EmbeddingSession:
+    """Turns texts into vectors."""
+
+    _model: Model
+    _settings: Settings
+    _context: Context = attrs.field(kw_only=True)
+
+    def infer(self, value: object) -> Result:
+        """
+        Embed a text or a list of texts.
+
+        Returns:
+            A FINAL result whose payload holds ``vectors`` (float32, shape ``(rows, dimension)``, a
+            row per text, or per chunk), ``embedding_dim``, ``model_name``, ``truncated`` and,
+            where texts are cut into chunks, ``chunks``.
+
+        Raises:
+            InvalidArgumentError: The value is no text and no list of texts, or a text is too
+                long and ``truncation`` is ``error``; the text is named by its index.
+
+            BackendError: The backend failed.
+
+            CancelledError: The context was cancelled.
+        """
+        settings, cuts = self._settings, list[dict[str, object]]()
+        rows = pieces(read_texts(value), settings.chunk_size, settings.chunk_overlap)
+
+        def on_cut(cut: Cut) -> None:
+            if settings.refuses_cuts:
+                raise self._too_long(rows[cut.row], cut)
+            cuts.append(self._truncated(rows[cut.row], cut))
+
+        vectors = self._model.embed(
+            [row.chunk.text for row in rows],
+            settings.prompt,
+            batch_size=settings.batch_size,
+            on_cut=on_cut,
+            context=self._context,
+        )
+        return Result(ResultKind.FINAL, self._payload(_shape(vectors, settings), rows, cuts))
+
+    def _payload(
+        self, vectors: NDArray[np.float32], rows: Sequence[Piece], cuts: list[dict[str, object]]
+    ) -> dict[str, object]:
+        payload: dict[str, object] = {
+            "vectors": vectors,
+            "embedding_dim": vectors.shape[1],
+            "model_name": self._model.name,
+            "truncated": sorted(cuts, key=lambda cut: (cut["item"], cut.get("chunk"))),
+        }
+        if self._settings.chunk_size:
+            payload["chunks"] = [_chunk(row) for row in rows]
+        return payload
+
+    def _truncated(self, row: Piece, cut: Cut) -> dict[str, object]:
+        where = {"chunk": row.chunk_index} if self._settings.chunk_size else {}
+        return {"item": row.item, **where, "tokens": cut.tokens, "limit": cut.limit}
+
+    def _too_long(self, row: Piece, cut: Cut) -> InvalidArgumentError:
+        chunk = f", chunk {row.chunk_index}" if self._settings.chunk_size else ""
+        arg, rule = f"text[{row.item}]", f"at most {cut.limit} tokens"
+        msg = (
+            f"{arg}{chunk}: it has {cut.tokens} tokens, the model takes {cut.limit}; shorten it, "
+            "set chunk_size, or truncation='report'"
+        )
+        return InvalidArgumentError(msg, arg=arg, value=row.chunk.text, rule=rule)
+
+
+def _chunk(row: Piece) -> dict[str, object]:
+    return {"item": row.item, "chunk_index": row.chunk_index, **attrs.asdict(row.chunk)}
+
+
+def _shape(vectors: NDArray[np.float32], settings: Settings) -> NDArray[np.float32]:
+    """Truncate, then normalize; a vector of zeros stays one."""
+    import numpy as np
+
+    vectors = np.ascontiguousarray(vectors[:, : settings.truncate_dim])
+    if settings.normalize:
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        vectors /= np.maximum(lengths, np.float32(1e-12))
+    return vectors
+
+
+def _refused(value: object, arg: str, rule: str) -> InvalidArgumentError:
+    msg = f"{arg}: {value!r} must be {rule}"
+    return InvalidArgumentError(msg, arg=arg, value=value, rule=rule)

@@ -1,0 +1,64 @@
+"""A real model: all-MiniLM-L6-v2."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from cartridge_core.records import Record
+    from cartridge_torch.model import Model
+
+    EmbedWith = Callable[..., Record]
+    Open = Callable[..., Model]
+
+
+pytestmark = pytest.mark.integration
+
+TEXTS = [
+    "A man is playing a guitar on the street.",
+    "Somebody makes music with a guitar outside.",
+    "The central bank raised its interest rate.",
+    "",
+    "   ",
+    "word " * 400,
+]
+
+
+@pytest.fixture(scope="module")
+def real(minilm: Path, open_model: Open) -> Model:
+    """The real model, open."""
+    return open_model(minilm)
+
+
+def test_paraphrases_are_closer_than_unrelated_texts(real: Model, embed_with: EmbedWith) -> None:
+    """The vectors mean something."""
+    found = cast("NDArray[np.float32]", embed_with(real, TEXTS[:3]).vectors)
+    near, far = float(found[0] @ found[1]), float(found[0] @ found[2])
+    assert near > 0.6
+    assert far < 0.2
+
+
+def test_vectors_are_those_of_sentence_transformers(
+    real: Model, embed_with: EmbedWith, minilm: Path
+) -> None:
+    """Each vector has cosine 1 with what SentenceTransformer.encode gives, blank texts too."""
+    from sentence_transformers import SentenceTransformer
+
+    direct = SentenceTransformer(str(minilm), device="cpu", local_files_only=True)
+    expected = direct.encode(TEXTS, normalize_embeddings=True, show_progress_bar=False)
+    found = cast("NDArray[np.float32]", embed_with(real, TEXTS).vectors)
+    assert found.shape == (6, 384)
+    assert abs((found * expected).sum(axis=1) - 1).max() < 1e-5
+
+
+def test_what_the_model_cuts_off_is_reported(real: Model, embed_with: EmbedWith) -> None:
+    """MiniLM takes 256 tokens."""
+    assert embed_with(real, TEXTS).truncated == [{"item": 5, "tokens": 402, "limit": 256}]
