@@ -1,0 +1,110 @@
+"""The command ``cartridge``: its verbs, and what the exit status says."""
+
+from __future__ import annotations
+
+import traceback
+from typing import TYPE_CHECKING
+
+import click
+
+from cartridge_core.cli.catalog import caps, list_, show
+from cartridge_core.cli.doctor import doctor
+from cartridge_core.cli.models import models
+from cartridge_core.cli.preflight import preflight
+from cartridge_core.cli.route import route
+from cartridge_core.cli.run import run as run_verb
+from cartridge_core.cli.terminal import Terminal
+from cartridge_core.cli.version import own_version
+from cartridge_core.errors import CartridgeError, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cartridge_core.registry import Registry
+
+__all__ = ["run"]
+
+_USAGE = 2
+_ERROR = 10
+_INTERRUPTED = 130
+_NOBODY_READS = 141
+
+
+def _show_version(context: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        click.echo(f"cartridge {own_version()}")
+        context.exit()
+
+
+@click.group(invoke_without_command=True)
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
+@click.pass_context
+def _cartridge(context: click.Context) -> None:
+    """Ask local AI models for capabilities."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help(), err=True)
+        context.exit(_USAGE)
+
+
+for _verb in (list_, show, caps, route, preflight, run_verb, models, doctor):
+    _cartridge.add_command(_verb)
+
+
+def run(
+    argv: Sequence[str],
+    make_registry: Callable[[], Registry] | None = None,
+    *,
+    owns_process: bool = False,
+) -> int:
+    """
+    Run one command and give its exit status.
+
+    Args:
+        argv: The words after the command's name.
+        make_registry: Gives the registry; None discovers what is installed.
+        owns_process: Whether the process ends with the command; if so, stdout stays closed to
+            whatever still writes to it.
+    """
+    terminal = Terminal(make_registry)
+    try:
+        return _status(argv, terminal)
+    finally:
+        terminal.close(restore=not owns_process)
+
+
+def _status(argv: Sequence[str], terminal: Terminal) -> int:
+    try:
+        with _cartridge.make_context("cartridge", list(argv), obj=terminal) as context:
+            _cartridge.invoke(context)
+    except click.exceptions.Exit as exc:
+        return exc.exit_code
+    except BrokenPipeError:
+        return _NOBODY_READS
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    # A plugin may raise anything, SystemExit too: only the verbs end a command on purpose.
+    except BaseException as exc:  # noqa: BLE001 -- see above
+        return _failed(exc, terminal)
+    return 0
+
+
+def _failed(exc: BaseException, terminal: Terminal) -> int:
+    """Say what went wrong; give the exit status."""
+    name, message = type(exc).__name__, str(exc)
+    status = _ERROR - (exc.status if isinstance(exc, CartridgeError) else Status.INTERNAL)
+    if isinstance(exc, click.ClickException):
+        name, message, status = "UsageError", exc.format_message(), _USAGE
+        context = exc.ctx if isinstance(exc, click.UsageError) else None
+        if context is not None:
+            terminal.complain(context.get_usage())
+    elif terminal.verbose:
+        terminal.complain("".join(traceback.format_exception(exc)).rstrip())
+    terminal.complain(f"error: {name}: {message}")
+    return status

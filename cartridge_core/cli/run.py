@@ -1,0 +1,158 @@
+"""The verb ``run``: ask for a capability and print what it gives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+import click
+
+from cartridge_core.arguments import bind
+from cartridge_core.cli.meter import Meter
+from cartridge_core.cli.options import prints_result, read_sets, routes, sets
+from cartridge_core.cli.printing import print_events, print_result
+from cartridge_core.cli.source import read_source
+from cartridge_core.cli.values import read_value, read_values, split_words
+from cartridge_core.errors import NoRouteError
+from cartridge_core.urn import CapUrn
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cartridge_core.capdefs import Arg
+    from cartridge_core.cli.terminal import Terminal
+    from cartridge_core.registry import Registry
+    from cartridge_core.routing import Route
+
+__all__ = ["run"]
+
+
+@attrs.frozen(kw_only=True)
+class _Request:
+    """What decides where a call goes."""
+
+    cap: str
+    mode: str | None
+    cartridge_id: str | None
+    prefer: tuple[str, ...]
+    model_spec: str | None
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("cap")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[VALUE]... [--ARG VALUE]...")
+@sets
+@routes
+@click.option("--input", "source", metavar="FILE", help="Read VALUE from a file; - is stdin.")
+@click.option("--stream", is_flag=True, help="Print results as they come.")
+@prints_result
+@click.pass_obj
+def run(
+    terminal: Terminal,
+    cap: str,
+    words: tuple[str, ...],
+    settings: tuple[str, ...],
+    mode: str | None,
+    cartridge_id: str | None,
+    prefer: tuple[str, ...],
+    model_spec: str | None,
+    source: str | None,
+    *,
+    stream: bool,
+) -> None:
+    """Ask for the capability CAP, a cap URN, with VALUE as its input.
+
+    Without VALUE and --input the input is stdin, unless that is a terminal. Other arguments are
+    given by --set, or by the flags that the cap declares. With --stream --json every event is one
+    JSON object on a line of its own.
+    """
+    pairs = read_sets(settings)
+    if model_spec is not None:
+        pairs.append(("model_spec", model_spec))
+    request = _Request(
+        cap=cap,
+        mode=mode,
+        cartridge_id=cartridge_id,
+        prefer=prefer,
+        model_spec=dict(pairs).get("model_spec"),
+    )
+    terminal.capture()
+    with terminal.registry() as registry:
+        route = _route(registry, request, words, stream=stream)
+        inputs, flagged = split_words(route.cap, words)
+        args = read_values(route.cap.args, [*pairs, *flagged])
+        value = _input(route.cap.main, inputs, source)
+        _call(terminal, registry, route, value, args, stream=stream)
+
+
+def _route(registry: Registry, request: _Request, words: Sequence[str], *, stream: bool) -> Route:
+    """Find whose arguments the words are, before they can be read."""
+    spec = request.model_spec
+    if spec is None and words and not words[0].startswith("--") and _takes_spec(registry, request):
+        spec = words[0]
+
+    def find(mode: str | None) -> Route:
+        return registry.route(
+            request.cap,
+            mode,
+            cartridge_id=request.cartridge_id,
+            prefer=request.prefer,
+            model_spec=spec,
+        )
+
+    if request.mode is None and stream:
+        try:
+            return find("streaming")
+        except NoRouteError:
+            pass
+    return find(request.mode)
+
+
+def _takes_spec(registry: Registry, request: _Request) -> bool:
+    """Say whether the input itself is the model spec, which then decides on the route."""
+    explanation = registry.explain(request.cap, request.mode, cartridge_id=request.cartridge_id)
+    return any(CapUrn.parse(one.cap).in_.has("model-spec") for one in explanation.candidates)
+
+
+def _input(main: Arg | None, inputs: list[str], source: str | None) -> object:
+    """Give the value of the main argument; None where none is given."""
+    if source is not None and inputs:
+        msg = "VALUE and --input are given; one of them is the input"
+        raise click.UsageError(msg)
+    if main is None or not inputs:
+        return inputs[0] if inputs else read_source(main, source)
+    values = [read_value(main, text) for text in inputs]
+    return values[0] if len(values) == 1 else values
+
+
+def _call(
+    terminal: Terminal,
+    registry: Registry,
+    route: Route,
+    value: object,
+    args: dict[str, object],
+    *,
+    stream: bool,
+) -> None:
+    """Make the call on the cartridge that the words were read for, and print its results."""
+    # Names that the cap does not declare are refused here: some are the registry's own.
+    bind(route.cap, args, value)
+    request, mode, cartridge_id = route.request, route.mode, route.cartridge_id
+    with Meter(terminal) as meter:
+        if stream:
+            call = registry.stream(
+                request, value, mode=mode, cartridge_id=cartridge_id, prefer=(), **args
+            )
+            with call:
+                print_events(terminal, call, meter)
+            return
+        result = registry.call(
+            request,
+            value,
+            mode=mode,
+            cartridge_id=cartridge_id,
+            prefer=(),
+            on_progress=meter.note,
+            **args,
+        )
+    print_result(terminal, result)
