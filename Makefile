@@ -28,7 +28,8 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy cartridge_core tests docs benchmarks .ci
-	set -e; for plugin in $(PLUGINS); do $(BIN)/mypy $$plugin/cartridge_* $$plugin/tests; done
+	set -e; for plugin in $(PLUGINS); do \
+		MYPYPATH=$$plugin:$$plugin/tests $(BIN)/mypy $$plugin/cartridge_* $$plugin/tests; done
 
 format: install
 	$(BIN)/ruff check --fix .

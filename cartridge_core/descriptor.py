@@ -42,6 +42,7 @@ __all__ = [
     "Descriptor",
     "Io",
     "IoMode",
+    "Isolation",
     "Port",
     "Requirements",
     "Target",

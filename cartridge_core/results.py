@@ -36,7 +36,7 @@ class Result:
     """Plain data as the cap's output says; a dict is a `Record`, vectors are float32 arrays."""
 
     segment: int = attrs.field(default=0, kw_only=True)
-    """Counts the FINAL results of one session from 0."""
+    """Which segment of a stream it belongs to, from 0; a FINAL commits its segment."""
 
     start_s: float | None = attrs.field(default=None, kw_only=True)
     """Where the segment begins in the input, in seconds; None where time has no meaning."""

@@ -132,8 +132,10 @@ def test_descriptor_keeps_what_capdag_writes(text):
     """A definition that capdag has read and written again is the same cap to us."""
     descriptor = Descriptor.from_json(text)
     written = descriptor.to_json()
-    caps = written["attributes"].get("caps", [])
-    written["attributes"]["caps"] = [CapdagCap.from_dict(cap).to_dict() for cap in caps]
+    attributes = written["attributes"]
+    assert isinstance(attributes, dict)
+    caps = attributes.get("caps", [])
+    attributes["caps"] = [CapdagCap.from_dict(cap).to_dict() for cap in caps]
     assert Descriptor.from_json(written).caps == descriptor.caps
 
 

@@ -48,7 +48,7 @@ CAP_RELATIONS = (
     "flows_into",
     "may_flow_into",
 )
-OURS = {"tagged": TaggedUrn, "media": MediaUrn, "cap": CapUrn}
+OURS: dict[str, type[TaggedUrn | CapUrn]] = {"tagged": TaggedUrn, "media": MediaUrn, "cap": CapUrn}
 THEIRS = {"tagged": tagged_urn.TaggedUrn, "media": TheirMediaUrn, "cap": TheirCapUrn}
 
 DEVIATIONS = {
@@ -105,9 +105,10 @@ def theirs(kind, text):
     try:
         urn = THEIRS[kind].from_string(text)
     except Exception as exc:  # noqa: BLE001 -- their classes share no base
-        while exc.__cause__ is not None:
-            exc = exc.__cause__
-        return type(exc).__name__.removesuffix("Error")
+        cause: BaseException = exc
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        return type(cause).__name__.removesuffix("Error")
     tags = urn.inner().tags if kind == "media" else urn.tags
     return str(urn), urn.specificity(), dict(tags)
 
@@ -197,7 +198,7 @@ def written_texts(rng, count):
 def test_parsing_agrees():
     """Text, specificity, tags and kind of error agree on 12 000 texts near the grammar."""
     rng = seeded()
-    seen = collections.Counter()
+    seen: collections.Counter[str] = collections.Counter()
     for text in written_texts(rng, 12_000):
         for kind in OURS:
             if kind == "cap" and not text.lower().startswith("cap:"):
@@ -237,7 +238,7 @@ def test_one_key_agrees(left, right):
 def test_several_keys_agree():
     """Random pairs of several keys; each cell of the matrix of one key comes 50 times or more."""
     rng = seeded()
-    cells = collections.Counter()
+    cells: collections.Counter[tuple[str, str]] = collections.Counter()
     for _ in range(4_000):
         sides = []
         for _ in range(2):
@@ -333,7 +334,7 @@ def test_caps_agree():
     At least 15 % of them dispatch, and every grade comes 50 times or more.
     """
     rng = seeded()
-    grades = collections.Counter()
+    grades: collections.Counter[str] = collections.Counter()
     groups = list(families(rng, 1_400))
     strangers = [rng.choice(group) for group in groups if group]
     pairs = [pair for group in groups for pair in itertools.product(group, repeat=2)]

@@ -13,7 +13,7 @@ from cartridge_core.urn import CapUrn, TaggedUrn
 DATA = Path(__file__).parent / "data"
 PARSED = json.loads((DATA / "oracle_parse.json").read_text())["rows"]
 MATRIX = json.loads((DATA / "oracle_tag_matrix.json").read_text())["rows"]
-CLASSES = {"tagged": TaggedUrn, "cap": CapUrn}
+CLASSES: dict[str, type[TaggedUrn | CapUrn]] = {"tagged": TaggedUrn, "cap": CapUrn}
 
 
 @pytest.mark.parametrize("row", PARSED, ids=lambda row: f"{row['kind']}-{row['input']!r}")

@@ -12,6 +12,10 @@ from cartridge_core.capdefs import read_cap
 from cartridge_core.errors import InvalidArgumentError
 from cartridge_core.jsondata import freeze
 
+OUTPUTS = [
+    {"name": "summary", "media_urn": "media:enc=utf-8;record", "output_description": "It."},
+    {"name": "notes", "media_urn": "media:enc=utf-8;notes", "output_description": "More."},
+]
 CAP = {
     "urn": 'cap:in="media:enc=utf-8";out="media:enc=utf-8;record";summarise',
     "title": "Summary",
@@ -59,10 +63,7 @@ CAP = {
             },
         },
     ],
-    "outputs": [
-        {"name": "summary", "media_urn": "media:enc=utf-8;record", "output_description": "It."},
-        {"name": "notes", "media_urn": "media:enc=utf-8;notes", "output_description": "More."},
-    ],
+    "outputs": OUTPUTS,
 }
 
 
@@ -73,14 +74,17 @@ def _cap(**changes):
 def _changed(place, value):
     """Give the definition with one place set; ``...`` takes it away."""
     document = copy.deepcopy(CAP)
-    target = document
+    _put(document, place, value)
+    return document
+
+
+def _put(target, place, value):
     for step in place[:-1]:
         target = target[step]
     if value is ...:
         del target[place[-1]]
     else:
         target[place[-1]] = value
-    return document
 
 
 def _arg(name="extra", **changes):
@@ -247,7 +251,7 @@ REFUSED = [
             **CAP,
             "urn": 'cap:in=media:void;out="media:enc=utf-8;record";x',
             "args": [],
-            "outputs": [CAP["outputs"][0], {**CAP["outputs"][1], "carries": "input"}],
+            "outputs": [OUTPUTS[0], {**OUTPUTS[1], "carries": "input"}],
         },
         "$.outputs[1].carries",
         "RULE22",
@@ -423,7 +427,9 @@ def test_caps_are_equal_by_content():
 
 def _check(media_urn, value, **changes):
     document = _with_arg(name="knob", media_urn=media_urn, **changes)
-    return read_cap(freeze(document, "$"), "$").arg("knob").check(value)
+    arg = read_cap(freeze(document, "$"), "$").arg("knob")
+    assert arg is not None
+    return arg.check(value)
 
 
 TAKEN = [

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Mapping
 from types import MappingProxyType
+from typing import cast
 
 import pytest
 
@@ -47,7 +49,7 @@ def _cap(word, *args):
     }
 
 
-PLAIN = {
+PLAIN: dict[str, object] = {
     "spec_version": "0.3",
     "id": "echo-text",
     "version": "1.2.3-rc.1+build.5",
@@ -61,7 +63,7 @@ PLAIN = {
     "license": "MIT",
 }
 UNMEASURED = {"unmeasured": True, "harness": "later"}
-SPEECH = {
+SPEECH: dict[str, object] = {
     **PLAIN,
     "spec_version": "0.4",
     "id": "tiny-speech",
@@ -96,7 +98,7 @@ SPEECH = {
     "flavors": [{"id": "de", "attributes": {"languages": ["de"]}, "quality": UNMEASURED}],
     "attributes": {"languages": ["en"], "context_window_s": 4, "endpointing": "signal"},
 }
-FULL = {
+FULL: dict[str, object] = {
     **PLAIN,
     "attributes": {
         "abi": "0.1",
@@ -171,7 +173,7 @@ def test_error_required_field_is_missing(name):
         Descriptor.from_json(_changed(PLAIN, [name], ...))
 
 
-REFUSED = [
+REFUSED: list[tuple[dict[str, object], list[str | int], object, str]] = [
     (PLAIN, ["io", "mode"], "stream", r'must be "batch" or "streaming", found "stream"$'),
     (PLAIN, ["spec_version"], "0.2", '"0.3" or "0.4"'),
     (PLAIN, ["spec_version"], 0.3, '"0.3" or "0.4", found 0.3'),
@@ -291,15 +293,16 @@ def test_error_caps_of_one_cartridge_disagree(caps, words):
 
 def test_error_mapping_that_holds_itself():
     """A mapping that never ends is refused like text that nests too deep."""
-    document = {**PLAIN, "attributes": {}}
-    document["attributes"]["self"] = document
+    attributes: dict[str, object] = {}
+    document = {**PLAIN, "attributes": attributes}
+    attributes["self"] = document
     with pytest.raises(InvalidArgumentError, match="nests too deep"):
         Descriptor.from_json(document)
 
 
 def test_error_schema_nests_too_deep():
     """A schema too deep to compile is refused, not a crash."""
-    schema = {}
+    schema: dict[str, object] = {}
     for _ in range(400):
         schema = {"items": schema}
     deep = {**DEVICE, "metadata": {"schema": schema}}
@@ -333,6 +336,7 @@ def test_required_model_input_agrees_with_a_default_elsewhere():
     }
     del about["args"][0]["default_value"]
     descriptor = Descriptor.from_json({**PLAIN, "attributes": {"caps": [about, _cap("b", PACK)]}})
+    assert descriptor.pack_arg is not None
     assert descriptor.pack_arg.default == "hf:owner/repo"
 
 
@@ -362,7 +366,9 @@ def test_attributes_are_read():
     assert descriptor.load_timeout_s == 30.0
     assert [cap.title for cap in descriptor.caps] == ["echo", "shout"]
     assert [arg.name for arg in descriptor.open_args] == ["device"]
-    assert descriptor.attributes["vendor_note"]["anything"] == (1, None)
+    note = descriptor.attributes["vendor_note"]
+    assert isinstance(note, Mapping)
+    assert note["anything"] == (1, None)
 
 
 def test_upstreams_fields_are_read():
@@ -376,6 +382,7 @@ def test_upstreams_fields_are_read():
         "linux",
         "libnpu.so",
     )
+    assert descriptor.quality is not None
     assert descriptor.quality["wer"] == 0.08
     assert descriptor.flavors[0]["id"] == "de"
     assert descriptor.endpointing == "signal"
@@ -387,7 +394,9 @@ def test_to_json_gives_back_what_was_read(document):
     descriptor = Descriptor.from_json(json.dumps(document))
     written = descriptor.to_json()
     assert written == document
-    written["io"]["mode"] = "changed"
+    io = written["io"]
+    assert isinstance(io, dict)
+    io["mode"] = "changed"
     assert descriptor.to_json() == document
     assert Descriptor.from_json(descriptor.to_json()) == descriptor
 
@@ -405,12 +414,15 @@ def test_descriptor_cannot_be_changed():
     """A descriptor is immutable, its nested attributes too, and keeps no caller's dict."""
     document = copy.deepcopy(FULL)
     descriptor = Descriptor.from_json(document)
-    document["attributes"]["vendor_note"]["anything"].append("x")
+    attributes = document["attributes"]
+    assert isinstance(attributes, dict)
+    attributes["vendor_note"]["anything"].append("x")
     assert descriptor.to_json() == FULL
     with pytest.raises(AttributeError):
-        descriptor.id = "x"
+        setattr(descriptor, "id", "x")  # noqa: B010 -- it is read-only
+    note = cast("dict[str, object]", descriptor.attributes["vendor_note"])
     with pytest.raises(TypeError):
-        descriptor.attributes["vendor_note"]["anything"] = 1
+        note["anything"] = 1
 
 
 def test_repr_says_which_cartridge_it_is():

@@ -195,8 +195,11 @@ def test_a_filled_default_is_the_callers_own():
     """Changing a filled list does not change the next call's default."""
     schema = Schema.compile(CHAT, "$")
     first = schema.check({"messages": [{"content": "hi"}]}, "request")
+    assert isinstance(first, dict)
     first["stop"].append("x")
-    assert schema.check({"messages": [{"content": "hi"}]}, "request")["stop"] == ["</s>"]
+    second = schema.check({"messages": [{"content": "hi"}]}, "request")
+    assert isinstance(second, dict)
+    assert second["stop"] == ["</s>"]
 
 
 def test_a_default_object_is_filled_with_its_own_defaults():

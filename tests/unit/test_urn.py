@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import cast
 
 import attrs
 import pytest
@@ -207,8 +208,8 @@ def test_sides_and_effect_are_no_tags():
     cap = CapUrn.parse('cap:gguf;in="media:enc=utf-8";effect=patch;out=media:record;llm=2')
     assert cap.in_ == MediaUrn.parse("media:enc=utf-8")
     assert cap.out == MediaUrn.parse("media:record")
-    assert cap.effect is Effect.PATCH
     assert cap.effect == "patch"
+    assert cap.effect is Effect.PATCH
     assert dict(cap.tags) == {"gguf": "*", "llm": "2"}
 
 
@@ -312,9 +313,9 @@ def test_values_cannot_be_changed():
     """Neither the attributes nor the tags can be set."""
     cap = CapUrn.parse("cap:in=media:a;t")
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
-        cap.in_ = cap.out
+        setattr(cap, "in_", cap.out)  # noqa: B010 -- it is read-only
     with pytest.raises(TypeError):
-        cap.tags["t"] = "1"
+        cast("dict[str, str]", cap.tags)["t"] = "1"
 
 
 def test_values_say_what_they_are():
