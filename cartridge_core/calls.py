@@ -18,8 +18,10 @@ from cartridge_core.threads import END, End, HostThreads
 if TYPE_CHECKING:
     from cartridge_core.capdefs import Cap
     from cartridge_core.loading import Loader
+    from cartridge_core.manifest import Trust
     from cartridge_core.models import Models
     from cartridge_core.progress import Log, Progress
+    from cartridge_core.router import Router
     from cartridge_core.routing import Route
 
 __all__ = ["Call", "Calls", "Event", "HostPeer"]
@@ -132,7 +134,7 @@ class Calls:
     Args:
         loader: Opens cartridges.
         models: Finds their models.
-        find: Routes a peer's request: cap, main value, and its other arguments.
+        router: Routes what cartridges ask for.
         offline: Whether the network is forbidden.
     """
 
@@ -140,13 +142,13 @@ class Calls:
         self,
         loader: Loader,
         models: Models,
-        find: Callable[[str, object, Mapping[str, object]], Route],
+        router: Router,
         *,
         offline: bool = False,
     ) -> None:
         self._loader = loader
         self._models = models
-        self.find = find
+        self.router = router
         self._offline = offline
         self._threads = HostThreads()
         self._lock = threading.Lock()
@@ -158,6 +160,7 @@ class Calls:
         value: object,
         given: Mapping[str, object],
         *,
+        trust: Trust | None = None,
         quiet: bool = False,
         chain: tuple[str, ...] = (),
         parent: Context | None = None,
@@ -169,6 +172,7 @@ class Calls:
             route: Where it goes.
             value: The main argument; an iterable gives chunks where it declares ``streaming``.
             given: The other arguments, by name.
+            trust: What a pack must prove; None is the registry's.
             quiet: Leave out progress and log events.
             chain: The cartridges whose peer calls led here.
             parent: The context of the cartridge that calls; its cancellation is this call's too.
@@ -194,6 +198,7 @@ class Calls:
             route,
             arguments,
             value,
+            trust=trust,
             chunked=chunks is not None,
             quiet=quiet,
             context=Context(parent=parent, offline=self._offline),
@@ -259,7 +264,8 @@ class HostPeer:
 
             StateError: The cartridge that would serve it is already in this chain of calls.
         """
-        route = self._calls.find(cap, value, args)
+        spec = args.get("model_spec")
+        route = self._calls.router.find(cap, model_spec=spec, value=value)
         return self._calls.start(route, value, args, chain=self._chain, parent=self._context)
 
 

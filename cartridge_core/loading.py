@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from cartridge_core.binding import Binding, is_interrupt
 from cartridge_core.context import Context
 from cartridge_core.errors import AbiMismatchError, CartridgeError, LoadError, PreflightError
+from cartridge_core.manifest import Trust, verify
 from cartridge_core.offers import Index, Offer
 from cartridge_core.preflight import core_checks
 from cartridge_core.reports import DiscoveryIssue, PreflightReport
@@ -35,10 +36,17 @@ class Loader:
     Args:
         discovered: What is installed.
         wrappers: Plugins that see every hook call.
+        trust: What a pack must prove before it is opened, where an open does not say it.
     """
 
-    def __init__(self, discovered: Discovered, wrappers: Iterable[object] = ()) -> None:
+    def __init__(
+        self,
+        discovered: Discovered,
+        wrappers: Iterable[object] = (),
+        trust: Trust = Trust.IF_SIGNED,
+    ) -> None:
         self.index = Index(discovered.offers, discovered.issues)
+        self._trust = trust
         self._plugins = discovered.plugins
         self._wrappers = tuple(wrappers)
         self._lock = threading.Lock()
@@ -64,9 +72,15 @@ class Loader:
         report = self._binding(offer).preflight(offer.hook_id, pack, options)
         return PreflightReport((*checks, *report.checks), memory_bytes=report.memory_bytes)
 
-    def is_open(self, offer: Offer, pack: Pack | None, options: Mapping[str, object]) -> bool:
+    def is_open(
+        self,
+        offer: Offer,
+        pack: Pack | None,
+        options: Mapping[str, object],
+        trust: Trust | None = None,
+    ) -> bool:
         """Say whether a cartridge is open with this pack and these options."""
-        return self._residency.loaded(_key(offer, pack, options))
+        return self._residency.loaded(_key(offer, pack, options, trust or self._trust))
 
     def acquire(
         self,
@@ -77,6 +91,7 @@ class Loader:
         report: Callable[[Progress | Log], None] | None = None,
         *,
         keep: bool,
+        trust: Trust | None = None,
     ) -> Lease:
         """
         Give an open cartridge, opening it if it is not there.
@@ -88,9 +103,12 @@ class Loader:
             context: The caller's; its cancellation and peer are the open's too.
             report: Takes what the cartridge says while it opens.
             keep: Whether it stays open after the lease.
+            trust: What the pack must prove; None is the registry's.
 
         Raises:
             PreflightError: This machine lacks something.
+
+            VerificationError: The pack does not prove what it must.
 
             LoadError: The plugin or the model cannot be loaded.
         """
@@ -98,24 +116,33 @@ class Loader:
         def load() -> Resident:
             opening = Context(report, context.peer, parent=context)
             try:
-                return self._open(offer, pack, options, opening)
+                return self._open(offer, pack, options, opening, proof)
             finally:
                 opening.close()
 
-        return self._residency.acquire(_key(offer, pack, options), load, context, keep=keep)
+        proof = trust or self._trust
+        key = _key(offer, pack, options, proof)
+        return self._residency.acquire(key, load, context, keep=keep)
 
     def close(self) -> None:
         """Unload everything that nobody uses."""
         self._residency.close()
 
     def _open(
-        self, offer: Offer, pack: Pack | None, options: Mapping[str, object], context: Context
+        self,
+        offer: Offer,
+        pack: Pack | None,
+        options: Mapping[str, object],
+        context: Context,
+        trust: Trust,
     ) -> Resident:
         report = self.preflight(offer, pack, options)
         if not report.ok:
             failures = "; ".join(str(check) for check in report.failures)
             msg = f"{offer.id} cannot be opened on this machine: {failures}"
             raise PreflightError(msg, report=report)
+        if pack is not None:
+            verify(pack, trust)
         context.check_cancelled()
         binding = self._binding(offer)
         handle = binding.open(offer.hook_id, pack, options, context)
@@ -179,9 +206,9 @@ class Loader:
         return error
 
 
-def _key(offer: Offer, pack: Pack | None, options: Mapping[str, object]) -> Hashable:
+def _key(offer: Offer, pack: Pack | None, options: Mapping[str, object], trust: Trust) -> Hashable:
     """Name what a cartridge is opened with."""
-    return (offer.id, None if pack is None else pack.identity, _frozen(options))
+    return (offer.id, None if pack is None else pack.identity, _frozen(options), trust)
 
 
 def _frozen(value: object) -> Hashable:

@@ -6,13 +6,14 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from cartridge_core.errors import LoadError
+from cartridge_core.errors import InvalidArgumentError, LoadError
 from cartridge_core.modelspec import FileSpec, ModelSpec
 from cartridge_core.pack import Pack
 from cartridge_core.progress import Log, Progress
 
 if TYPE_CHECKING:
     from cartridge_core.context import Context
+    from cartridge_core.offers import Offer
 
 __all__ = ["Models"]
 
@@ -24,6 +25,41 @@ class Models:
 
     def __init__(self) -> None:
         self._paths: dict[str, str] = {}
+
+    def find(
+        self, offer: Offer, given: Pack | str | os.PathLike[str] | None, context: Context
+    ) -> Pack | None:
+        """
+        Give a cartridge's model: itself for a pack, what is given, or its declared default.
+
+        Args:
+            offer: The cartridge.
+            given: A pack, a path or a model spec; None takes the declared default.
+            context: As for `resolve`.
+
+        Returns:
+            The model; None for a cartridge that declares none.
+
+        Raises:
+            InvalidArgumentError: The cartridge takes no model, or is one itself.
+
+            LoadError: As for `resolve`.
+        """
+        model = _given(offer, given)
+        if model is None or isinstance(model, Pack):
+            return model
+        return self.resolve(model, context)
+
+    def peek(self, offer: Offer, given: Pack | str | os.PathLike[str] | None) -> Pack | None:
+        """Give the same where it needs no fetch; None where it would."""
+        model = _given(offer, given)
+        if model is None or isinstance(model, Pack):
+            return model
+        parsed = ModelSpec.parse(model)
+        if isinstance(parsed, FileSpec):
+            return Pack.from_path(parsed.path)
+        path = self._paths.get(str(parsed))
+        return Pack.from_path(path) if path is not None and os.path.exists(path) else None
 
     def resolve(self, spec: str | os.PathLike[str], context: Context) -> Pack:
         """
@@ -48,6 +84,24 @@ class Models:
         if path is None or not os.path.exists(path):
             path = self._paths[text] = _download(text, context)
         return Pack.from_path(path)
+
+
+def _given(
+    offer: Offer, given: Pack | str | os.PathLike[str] | None
+) -> Pack | str | os.PathLike[str] | None:
+    if offer.pack is not None:
+        if given is not None:
+            msg = f"{offer.id} is a pack, its own model: pass no other"
+            raise InvalidArgumentError(msg, arg="pack", value=given)
+        return Pack.from_path(offer.pack)
+    arg = offer.descriptor.pack_arg
+    if given is None:
+        default = None if arg is None else arg.default
+        return default if isinstance(default, str) else None
+    if arg is None and offer.descriptor.caps:
+        msg = f"{offer.id} takes no model, and {given} was given"
+        raise InvalidArgumentError(msg, arg="pack", value=given)
+    return given
 
 
 def _download(spec: str, context: Context) -> str:

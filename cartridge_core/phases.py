@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from cartridge_core.arguments import Arguments
     from cartridge_core.loading import Loader
+    from cartridge_core.manifest import Trust
     from cartridge_core.models import Models
     from cartridge_core.residency import Lease
     from cartridge_core.routing import Route
@@ -43,6 +44,7 @@ class Work:
         route: Where the call goes.
         arguments: Its arguments, checked.
         value: Its main value, checked; of no use where ``chunked``.
+        trust: What a pack must prove; None is the registry's.
         chunked: Whether the input comes through the exchange, piece by piece.
         quiet: Leave progress and log lines out of the events.
         context: The call's; cancelling it cancels the call.
@@ -56,6 +58,7 @@ class Work:
         arguments: Arguments,
         value: object,
         *,
+        trust: Trust | None,
         chunked: bool,
         quiet: bool,
         context: Context,
@@ -68,6 +71,7 @@ class Work:
         self._models = models
         self._arguments = arguments
         self._value = value
+        self._trust = trust
         self._chunked = chunked
         self._session: Session | None = None
         self._reporter = Reporter(route.cartridge_id, None if quiet else self.exchange.put)
@@ -102,9 +106,8 @@ class Work:
         spec = self._arguments.model_spec
         if offer.pack is not None:
             return Pack.from_path(offer.pack)
-        if spec is None or isinstance(spec, Pack):
-            return spec
-        assert isinstance(spec, str | os.PathLike)  # noqa: S101 -- checked as an argument
+        if not isinstance(spec, str | os.PathLike):
+            return None
         self._reporter.tell(Phase.DOWNLOAD, 0.0, f"Finding {spec}")
         pack = self._models.resolve(spec, self._child(Phase.DOWNLOAD))
         self._reporter.tell(Phase.DOWNLOAD, 1.0, f"Found {pack.path.name}")
@@ -113,10 +116,12 @@ class Work:
     def _load(self, pack: Pack | None) -> Lease:
         self.context.check_cancelled()
         offer, options = self.route.offer, self._arguments.options
-        if not self._loader.is_open(offer, pack, options):
+        if not self._loader.is_open(offer, pack, options, self._trust):
             self._reporter.tell(Phase.LOAD, 0.0, f"Loading {offer.id}")
         report = self._reporter.phase(Phase.LOAD)
-        lease = self._loader.acquire(offer, pack, options, self.context, report, keep=True)
+        lease = self._loader.acquire(
+            offer, pack, options, self.context, report, keep=True, trust=self._trust
+        )
         self._reporter.tell(Phase.LOAD, 1.0, f"{offer.id} is loaded")
         return lease
 

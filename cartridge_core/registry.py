@@ -17,26 +17,24 @@ from cartridge_core.descriptor import IoMode
 from cartridge_core.discovery import Discovered, discover
 from cartridge_core.errors import DiscoveryError, InvalidArgumentError, NoRouteError
 from cartridge_core.loading import Loader
+from cartridge_core.manifest import Trust
 from cartridge_core.models import Models
-from cartridge_core.modelspec import FileSpec, ModelSpec
-from cartridge_core.pack import Pack
-from cartridge_core.urn import CapUrn
+from cartridge_core.router import Router
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from cartridge_core.descriptor import Descriptor
-    from cartridge_core.offers import Index, Offer
+    from cartridge_core.offers import Offer
+    from cartridge_core.pack import Pack
     from cartridge_core.progress import Log, Progress
     from cartridge_core.reports import DiscoveryIssue, Explanation, PreflightReport
     from cartridge_core.results import Result
+    from cartridge_core.urn import CapUrn
 
 __all__ = ["Registry"]
 
 _log = logging.getLogger("cartridge.registry")
-
-_MOST_ROUTES = 4096
-"""How many routes are remembered."""
 
 _PathOrSpec = str | os.PathLike[str]
 
@@ -52,6 +50,9 @@ class Registry:
         discovered: What there is.
         prefer: Cartridge ids or plugin names that win where several serve a request.
         wrappers: Plugins of ``hookimpl(wrapper=True)`` functions that see every hook call.
+        trust: What a pack must prove before it is opened, where a call does not say it:
+            ``required`` (signed by a key of the trust store), ``if-signed`` (what it states is
+            right) or ``off``.
         offline: Whether the network is forbidden.
     """
 
@@ -61,14 +62,14 @@ class Registry:
         *,
         prefer: Iterable[str] = (),
         wrappers: Iterable[object] = (),
+        trust: str = Trust.IF_SIGNED,
         offline: bool = False,
     ) -> None:
-        self._prefer = tuple(prefer)
         self._offline = offline
-        self._loader = Loader(discovered, wrappers)
+        self._loader = Loader(discovered, wrappers, _trust(trust) or Trust.IF_SIGNED)
         self._models = Models()
-        self._calls = Calls(self._loader, self._models, self._find_peer, offline=offline)
-        self._routes: tuple[Index, dict[object, routing.Route]] = (self._loader.index, {})
+        self._router = Router(self._loader, tuple(prefer))
+        self._calls = Calls(self._loader, self._models, self._router, offline=offline)
         self._open_ones: set[Cartridge] = set()
         self._closed = False
 
@@ -79,6 +80,7 @@ class Registry:
         prefer: Iterable[str] = (),
         packs: Iterable[_PathOrSpec] = (),
         wrappers: Iterable[object] = (),
+        trust: str = Trust.IF_SIGNED,
     ) -> Self:
         """
         Find what is installed, importing none of it.
@@ -91,6 +93,8 @@ class Registry:
                 come before those of ``CARTRIDGE_PREFER``.
             packs: Pack folders, and folders of pack folders, besides ``CARTRIDGE_PACKS``.
             wrappers: Plugins of ``hookimpl(wrapper=True)`` functions that see every hook call.
+            trust: What a pack must prove before it is opened: ``required``, ``if-signed`` or
+                ``off``. ``CARTRIDGE_TRUST`` is the path of the trust store.
 
         Raises:
             DiscoveryError: Something cannot be used, and ``CARTRIDGE_STRICT=1`` is set.
@@ -106,6 +110,7 @@ class Registry:
             found,
             prefer=(*prefer, *_names(environ.get("CARTRIDGE_PREFER", ""))),
             wrappers=wrappers,
+            trust=trust,
             offline=_is_on(environ.get("CARTRIDGE_OFFLINE")),
         )
 
@@ -113,6 +118,11 @@ class Registry:
     def descriptors(self) -> Mapping[str, Descriptor]:
         """Every usable descriptor, by its cartridge id."""
         return MappingProxyType({one.id: one.descriptor for one in self._loader.index.offers})
+
+    @property
+    def offers(self) -> tuple[Offer, ...]:
+        """The same with the plugin that opens each, and the pack it stands in."""
+        return self._loader.index.offers
 
     @property
     def issues(self) -> tuple[DiscoveryIssue, ...]:
@@ -145,7 +155,9 @@ class Registry:
 
             UrnError: The cap URN is malformed.
         """
-        return self._find(cap, mode, cartridge_id, prefer, model_spec, None, IoMode.BATCH)
+        return self._router.find(
+            cap, mode, cartridge_id=cartridge_id, prefer=prefer, model_spec=model_spec
+        )
 
     def explain(
         self,
@@ -162,7 +174,9 @@ class Registry:
         Raises:
             UrnError: The cap URN is malformed.
         """
-        request = self._request(cap, mode, cartridge_id, prefer, model_spec, None, IoMode.BATCH)
+        request = self._router.request(
+            cap, mode, cartridge_id=cartridge_id, prefer=prefer, model_spec=model_spec
+        )
         return routing.explain(self._loader.index, request)
 
     def preflight(
@@ -183,10 +197,15 @@ class Registry:
         """
         offer = self._offer(cartridge_id)
         bound = bind_options(offer.descriptor, options)
-        return self._loader.preflight(offer, _local(offer, pack), bound)
+        return self._loader.preflight(offer, self._models.peek(offer, pack), bound)
 
     def open(
-        self, cartridge_id: str, pack: Pack | _PathOrSpec | None = None, **options: object
+        self,
+        cartridge_id: str,
+        pack: Pack | _PathOrSpec | None = None,
+        *,
+        trust: str | None = None,
+        **options: object,
     ) -> Cartridge:
         """
         Open a cartridge to drive it by hand; close it afterwards.
@@ -194,6 +213,7 @@ class Registry:
         Args:
             cartridge_id: Which one.
             pack: Its model: a pack, a path or a model spec; None takes the declared default.
+            trust: What the pack must prove; None is what the registry was made with.
             **options: Its open arguments.
 
         Raises:
@@ -201,14 +221,17 @@ class Registry:
 
             PreflightError: This machine lacks something.
 
+            VerificationError: The pack does not prove what it must.
+
             LoadError: The plugin or the model cannot be loaded.
         """
+        proof = _trust(trust)
         offer = self._offer(cartridge_id)
         bound = bind_options(offer.descriptor, options)
         context = Context(offline=self._offline)
         context.peer = HostPeer(self._calls, context, (offer.id,))
-        found = self._pack(offer, pack, context)
-        lease = self._loader.acquire(offer, found, bound, context, keep=False)
+        found = self._models.find(offer, pack, context)
+        lease = self._loader.acquire(offer, found, bound, context, keep=False, trust=proof)
         cartridge = Cartridge(lease, context, self._open_ones.discard)
         self._open_ones.add(cartridge)
         return cartridge
@@ -221,6 +244,7 @@ class Registry:
         mode: str | IoMode | None = None,
         cartridge_id: str | None = None,
         prefer: Iterable[str] = (),
+        trust: str | None = None,
         on_progress: Callable[[Progress | Log], None] | None = None,
         **args: object,
     ) -> Result:
@@ -234,6 +258,7 @@ class Registry:
             mode: As in `route`.
             cartridge_id: As in `route`.
             prefer: As in `route`.
+            trust: As in `open`.
             on_progress: Takes progress and log lines, in this thread.
             **args: The cap's other arguments, ``model_spec`` among them; None counts as absent.
 
@@ -251,8 +276,11 @@ class Registry:
             CartridgeError: What the cartridge raised, unchanged.
         """
         spec = args.get("model_spec")
-        found = self._find(cap, mode, cartridge_id, prefer, spec, value, IoMode.BATCH)
-        call = self._calls.start(found, value, args, quiet=on_progress is None)
+        found = self._router.find(
+            cap, mode, cartridge_id=cartridge_id, prefer=prefer, model_spec=spec, value=value
+        )
+        quiet = on_progress is None
+        call = self._calls.start(found, value, args, trust=_trust(trust), quiet=quiet)
         return call.result(on_progress)
 
     def stream(
@@ -263,6 +291,7 @@ class Registry:
         mode: str | IoMode | None = None,
         cartridge_id: str | None = None,
         prefer: Iterable[str] = (),
+        trust: str | None = None,
         **args: object,
     ) -> Call:
         """
@@ -274,9 +303,16 @@ class Registry:
         Returns:
             A `Call`: iterate it for `Progress`, `Log` and `Result`.
         """
-        spec = args.get("model_spec")
-        found = self._find(cap, mode, cartridge_id, prefer, spec, value, IoMode.STREAMING)
-        return self._calls.start(found, value, args)
+        found = self._router.find(
+            cap,
+            mode,
+            usual_mode=IoMode.STREAMING,
+            cartridge_id=cartridge_id,
+            prefer=prefer,
+            model_spec=args.get("model_spec"),
+            value=value,
+        )
+        return self._calls.start(found, value, args, trust=_trust(trust))
 
     def close(self) -> None:
         """Cancel what runs, close what is open and unload everything; again is harmless."""
@@ -291,57 +327,6 @@ class Registry:
                 _log.exception("closing %s failed", cartridge.descriptor.id)
         self._loader.close()
 
-    def _find_peer(self, cap: str, value: object, args: Mapping[str, object]) -> routing.Route:
-        return self._find(cap, None, None, (), args.get("model_spec"), value, IoMode.BATCH)
-
-    def _find(
-        self,
-        cap: str | CapUrn,
-        mode: str | IoMode | None,
-        cartridge_id: str | None,
-        prefer: Iterable[str],
-        model_spec: object,
-        value: object,
-        usual: IoMode,
-    ) -> routing.Route:
-        """Route a request, remembering those that neither a file nor the main value decides."""
-        index = self._loader.index
-        known_index, routes = self._routes
-        if known_index is not index or len(routes) > _MOST_ROUTES:
-            routes = {}
-            self._routes = (index, routes)
-        prefer = tuple(prefer)
-        key = (cap, mode, cartridge_id, prefer, model_spec, usual)
-        known = routes.get(key) if isinstance(model_spec, str | None) else None
-        if known is not None:
-            return known
-        request = self._request(cap, mode, cartridge_id, prefer, model_spec, value, usual)
-        found = routing.route(index, request)
-        spec = request.model_spec
-        if (spec is None or spec.scheme != "file") and not routing.reads_value(index, request):
-            routes[key] = found
-        return found
-
-    def _request(
-        self,
-        cap: str | CapUrn,
-        mode: str | IoMode | None,
-        cartridge_id: str | None,
-        prefer: Iterable[str],
-        model_spec: object,
-        value: object,
-        usual: IoMode,
-    ) -> routing.Request:
-        return routing.Request(
-            cap=CapUrn.parse(cap) if isinstance(cap, str) else cap,
-            mode=_mode(mode),
-            usual_mode=usual,
-            cartridge_id=cartridge_id,
-            prefer=(*prefer, *self._prefer),
-            model_spec=None if model_spec is None else ModelSpec.parse(_spec(model_spec)),
-            value=value,
-        )
-
     def _offer(self, cartridge_id: str) -> Offer:
         offer = self._loader.index.get(cartridge_id)
         if offer is not None:
@@ -350,13 +335,6 @@ class Registry:
         issues = "".join(f" {issue}" for issue in self.issues)
         msg = f"no usable cartridge has the id {cartridge_id!r}; installed: {ids}.{issues}"
         raise NoRouteError(msg)
-
-    def _pack(self, offer: Offer, pack: Pack | _PathOrSpec | None, context: Context) -> Pack | None:
-        """Find a cartridge's model on disk, fetching it where it must be."""
-        given = _given(offer, pack)
-        if given is None or isinstance(given, Pack):
-            return given
-        return self._models.resolve(given, context)
 
     def __enter__(self) -> Self:
         return self
@@ -375,46 +353,13 @@ class Registry:
         return f"<Registry of {len(index.offers)} cartridges, {len(index.issues)} issues>"
 
 
-def _given(offer: Offer, pack: Pack | _PathOrSpec | None) -> Pack | _PathOrSpec | None:
-    """Say what a cartridge's model is: itself, as given, or the declared default."""
-    if offer.pack is not None:
-        if pack is not None:
-            msg = f"{offer.id} is a pack, its own model: pass no other"
-            raise InvalidArgumentError(msg, arg="pack", value=pack)
-        return Pack.from_path(offer.pack)
-    args = [cap.pack_arg for cap in offer.descriptor.caps if cap.pack_arg is not None]
-    if pack is None:
-        default = args[0].default if args else None
-        return default if isinstance(default, str) else None
-    if offer.descriptor.caps and not args:
-        msg = f"{offer.id} takes no model"
-        raise InvalidArgumentError(msg, arg="pack", value=pack)
-    return pack
-
-
-def _local(offer: Offer, pack: Pack | _PathOrSpec | None) -> Pack | None:
-    given = _given(offer, pack)
-    if given is None or isinstance(given, Pack):
-        return given
-    spec = ModelSpec.parse(given)
-    return Pack.from_path(spec.path) if isinstance(spec, FileSpec) else None
-
-
-def _spec(value: object) -> _PathOrSpec:
-    if isinstance(value, str | os.PathLike):
-        return value
-    msg = f"model_spec is a {type(value).__name__}, and a model spec or a path is expected"
-    raise InvalidArgumentError(msg, arg="model_spec", value=value, rule="str or PathLike")
-
-
-def _mode(mode: str | IoMode | None) -> IoMode | None:
-    if mode is None or isinstance(mode, IoMode):
-        return mode
+def _trust(trust: str | None) -> Trust | None:
     try:
-        return IoMode(mode)
+        return None if trust is None else Trust(trust)
     except ValueError:
-        msg = f"mode is {mode!r}; it is 'batch' or 'streaming'"
-        raise InvalidArgumentError(msg, arg="mode", value=mode) from None
+        words = ", ".join(repr(word.value) for word in Trust)
+        msg = f"trust is {trust!r}; it is one of {words}"
+        raise InvalidArgumentError(msg, arg="trust", value=trust) from None
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -16,14 +16,8 @@ if TYPE_CHECKING:
     from cartridge_core.capdefs import Arg, Cap
     from cartridge_core.cli.terminal import Terminal
     from cartridge_core.offers import Offer
-    from cartridge_core.registry import Registry
 
-__all__ = ["caps", "list_", "offers", "show"]
-
-
-def offers(registry: Registry) -> tuple[Offer, ...]:
-    """Give what a registry offers: descriptors with their plugins and packs."""
-    return registry._loader.index.offers
+__all__ = ["caps", "list_", "show"]
 
 
 @click.command("list")
@@ -32,7 +26,7 @@ def offers(registry: Registry) -> tuple[Offer, ...]:
 def list_(terminal: Terminal) -> None:
     """List the cartridges that are installed, and what cannot be used."""
     with terminal.registry() as registry:
-        rows = [_row(offer) for offer in offers(registry)]
+        rows = [_row(offer) for offer in registry.offers]
         issues = registry.issues
     document = {"cartridges": rows, "issues": issues}
     terminal.give(document, "\n".join([_listed(rows), *(f"unusable: {each}" for each in issues)]))
@@ -64,7 +58,7 @@ def _listed(rows: list[dict[str, object]]) -> str:
 def show(terminal: Terminal, cartridge_id: str) -> None:
     """Show a cartridge's descriptor."""
     with terminal.registry() as registry:
-        found = {offer.id: offer for offer in offers(registry)}
+        found = {offer.id: offer for offer in registry.offers}
         issues = "".join(f" {issue}" for issue in registry.issues)
     if cartridge_id not in found:
         ids = ", ".join(found) or "none"
@@ -93,7 +87,7 @@ def _shown(offer: Offer) -> str:
 def caps(terminal: Terminal) -> None:
     """List every cap with its cartridge and its arguments."""
     with terminal.registry() as registry:
-        found = [(offer, cap) for offer in offers(registry) for cap in offer.descriptor.caps]
+        found = [(offer, cap) for offer in registry.offers for cap in offer.descriptor.caps]
     text = "\n\n".join(_cap_text(offer, cap) for offer, cap in found)
     document = [_cap_row(offer, cap) for offer, cap in found]
     terminal.give(document, text or "no cap is offered; `cartridge list` says what is installed")

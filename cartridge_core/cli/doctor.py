@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cartridge_core.cli.catalog import offers
 from cartridge_core.cli.options import prints_result
 from cartridge_core.cli.tables import table
 from cartridge_core.cli.version import own_version
@@ -46,7 +45,7 @@ def doctor(terminal: Terminal, *, strict: bool) -> None:
     """
     terminal.capture()
     with terminal.registry() as registry:
-        states = [_state(registry, offer.id) for offer in offers(registry)]
+        states = [_state(registry, offer.id) for offer in registry.offers]
         issues = registry.issues
     document = {
         "versions": {"python": platform.python_version(), "cartridge-core": own_version()},

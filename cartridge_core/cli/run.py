@@ -17,11 +17,13 @@ from cartridge_core.errors import NoRouteError
 from cartridge_core.urn import CapUrn
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from cartridge_core.calls import Call
     from cartridge_core.capdefs import Arg
     from cartridge_core.cli.terminal import Terminal
     from cartridge_core.registry import Registry
+    from cartridge_core.results import Result
     from cartridge_core.routing import Route
 
 __all__ = ["run"]
@@ -140,18 +142,16 @@ def _call(
     request, mode, cartridge_id = route.request, route.mode, route.cartridge_id
     with Meter(terminal) as meter:
         if stream:
-            call = registry.stream(
-                request, value, mode=mode, cartridge_id=cartridge_id, prefer=(), **args
-            )
-            with call:
+            start: Callable[..., Call] = registry.stream
+            with start(request, value, mode=mode, cartridge_id=cartridge_id, **args) as call:
                 print_events(terminal, call, meter)
             return
-        result = registry.call(
+        wait: Callable[..., Result] = registry.call
+        result = wait(
             request,
             value,
             mode=mode,
             cartridge_id=cartridge_id,
-            prefer=(),
             on_progress=meter.note,
             **args,
         )

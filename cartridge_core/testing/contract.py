@@ -123,8 +123,9 @@ class CartridgeContract(Describing):
                 **arguments,
             )
             alone = self.alone(cartridge, cap, value)
-            several = len(alone) != 1 and isinstance(result.payload, list)
-            found = self.steady(result.payload if several else [result.payload])
+            payload = result.payload
+            several = len(alone) != 1
+            found = self.steady(payload if several and isinstance(payload, list) else [payload])
             assert is_same(found, alone), (
                 f"call({cap.urn}) gives {found!r}, and a session {alone!r}"
             )

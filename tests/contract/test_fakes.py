@@ -563,7 +563,7 @@ def test_pack_is_opened_by_the_plugin_of_its_base(registry, tmp_path):
     (tmp_path / "descriptor.json").write_text(json.dumps(document))
     (tmp_path / "manifest.json").write_text('{"artifacts": []}')
     with (
-        registry(BatchEcho(), packs=[tmp_path]).open("my-pack") as cartridge,
+        registry(BatchEcho(), packs=[tmp_path]).open("my-pack", trust="off") as cartridge,
         cartridge.session() as session,
     ):
         assert session.infer("hi").payload.text == "hi"

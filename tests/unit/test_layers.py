@@ -18,7 +18,7 @@ ROWS = """
     tasks testing
     registry
     calls
-    phases
+    phases router
     cartridge loading models
     residency session
     binding discovery

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import importlib
+import json
 
 import pytest
 
@@ -19,6 +21,7 @@ from cartridge_core.errors import (
     NoRouteReason,
     StateError,
     UnsupportedError,
+    VerificationError,
 )
 from cartridge_core.hookspecs import hookimpl
 from cartridge_core.offers import Offer
@@ -369,6 +372,104 @@ def test_error_cancel_after_which_only_end_works():
             session.infer(1)
         with pytest.raises(CancelledError):
             session.infer(1)
+
+
+def make_pack(folder, *, digest=None):
+    """Make a full pack of `BatchEcho`'s cartridge, with one artifact."""
+    caps = [fake_cap("echo", fake_arg("upper", "boolean", default=False))]
+    document = fake_descriptor("my-pack", caps=caps, base="batch-echo-text").to_json()
+    text = json.dumps(document).encode()
+    model = folder / "artifacts" / "model" / "model.bin"
+    model.parent.mkdir(parents=True)
+    model.write_bytes(b"weights")
+    manifest = {
+        "schema_version": "2",
+        "kind": "cartridge",
+        "id": "my-pack",
+        "version": "0.1.0",
+        "effective_license": "MIT",
+        "descriptor_digest": f"sha256:{hashlib.sha256(text).hexdigest()}",
+        "digest_alg": "sha256",
+        "artifacts": [
+            {
+                "role": "model",
+                "path": "artifacts/model/model.bin",
+                "digest": f"sha256:{digest or hashlib.sha256(b'weights').hexdigest()}",
+                "size": 7,
+                "license": "MIT",
+            }
+        ],
+    }
+    (folder / "descriptor.json").write_bytes(text)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def test_a_pack_is_routed_to_and_opened_by_its_base(tmp_path):
+    """A pack comes before its base, and the hooks are given the base's id."""
+    seen = []
+
+    class Notes(BatchEcho):
+        @hookimpl
+        def cartridge_open(self, cartridge_id, pack, options, context):
+            seen.append((cartridge_id, [path.name for path in pack.files("model")]))
+            return super().cartridge_open(cartridge_id, pack, options, context)
+
+    with registry_of(Notes(), packs=[make_pack(tmp_path)]) as registry:
+        result = registry.call("cap:echo", "hi")
+    assert result.cartridge_id == "my-pack"
+    assert seen == [("batch-echo-text", ["model.bin"])]
+
+
+def test_error_a_pack_whose_bytes_differ_is_not_opened(tmp_path):
+    """A digest that does not match fails before anything of the pack is loaded."""
+    echo = BatchEcho()
+    pack = make_pack(tmp_path, digest="0" * 64)
+    with registry_of(echo, packs=[pack]) as registry:
+        with pytest.raises(VerificationError, match=r"model\.bin"):
+            registry.call("cap:echo", "hi")
+        with pytest.raises(VerificationError, match=r"model\.bin"):
+            registry.open("my-pack")
+        assert "open" not in echo.calls
+        assert registry.call("cap:echo", "hi", trust="off").cartridge_id == "my-pack"
+
+
+def test_error_an_unsigned_pack_where_a_signature_is_required(tmp_path):
+    """With trust required, by the registry or by the call, a pack must be signed."""
+    found = discovered_of(BatchEcho(), packs=[make_pack(tmp_path)])
+    with Registry(found, trust="required") as registry:
+        with pytest.raises(VerificationError, match="sign"):
+            registry.call("cap:echo", "hi")
+    with Registry(found) as registry:
+        with pytest.raises(VerificationError, match="sign"):
+            registry.open("my-pack", trust="required")
+
+
+def test_error_a_bare_model_where_a_signature_is_required(tmp_path):
+    """A plain file has no manifest to be signed."""
+    spec = {
+        **fake_arg("model_spec", "string"),
+        "media_urn": "media:enc=utf-8;model-spec",
+        "metadata": {"pack": True},
+    }
+
+    class Reads(BatchEcho):
+        plugin_name = "reads"
+        descriptor = fake_descriptor("reads-text", caps=[fake_cap("echo", spec)])
+
+    model = tmp_path / "model.bin"
+    model.write_bytes(b"weights")
+    with registry_of(Reads()) as registry:
+        assert registry.call("cap:echo", "hi", model_spec=model).payload == {"text": "hi"}
+        with pytest.raises(VerificationError, match="no manifest"):
+            registry.call("cap:echo", "hi", model_spec=model, trust="required")
+
+
+def test_error_a_trust_that_is_none_is_named():
+    """A misspelt trust is refused, and does not mean off."""
+    with registry_of(BatchEcho()) as registry:
+        with pytest.raises(InvalidArgumentError, match="'required', 'if-signed', 'off'"):
+            registry.call("cap:echo", "hi", trust="none")
 
 
 @pytest.fixture

@@ -316,11 +316,14 @@ def test_error_prerelease_of_the_minimum(signed: Signed) -> None:
         signed.verify()
 
 
-def test_build_of_the_minimum_is_not_below_it(signed: Signed) -> None:
-    """What follows a plus is no part of a version's order, whatever it looks like."""
-    signed.trust(signed.key(), min_versions={"tts-tiny": "1.2.0"})
+def test_build_is_no_part_of_a_version_s_order(signed: Signed) -> None:
+    """What follows a plus makes a version neither newer nor older, whatever it looks like."""
     signed.set_version("1.2.0+a-b")
+    signed.trust(signed.key(), min_versions={"tts-tiny": "1.2.0"})
     signed.verify()
+    signed.trust(signed.key(), min_versions={"tts-tiny": "1.2.1"})
+    with pytest.raises(VerificationError, match=r"must be at least 1\.2\.1"):
+        signed.verify()
 
 
 def test_error_malformed_minimum(signed: Signed) -> None:

@@ -1,0 +1,128 @@
+"""Routes of a registry: its preferences, what a caller may pass, and routes remembered."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from cartridge_core import routing
+from cartridge_core.descriptor import IoMode
+from cartridge_core.errors import InvalidArgumentError
+from cartridge_core.modelspec import ModelSpec
+from cartridge_core.urn import CapUrn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cartridge_core.loading import Loader
+    from cartridge_core.offers import Index
+
+__all__ = ["Router"]
+
+_MOST_ROUTES = 4096
+"""How many routes are remembered."""
+
+
+class Router:
+    """
+    Routes requests over what a registry has now.
+
+    Args:
+        loader: Has the index, which loses a plugin that cannot be activated.
+        prefer: Cartridge ids or plugin names; they come after a request's own.
+    """
+
+    def __init__(self, loader: Loader, prefer: tuple[str, ...]) -> None:
+        self._loader = loader
+        self._prefer = prefer
+        # One value, so that a thread never puts a route beside an index it is not of.
+        self._routes: tuple[Index, dict[object, routing.Route]] = (loader.index, {})
+
+    def find(
+        self,
+        cap: str | CapUrn,
+        mode: str | IoMode | None = None,
+        *,
+        usual_mode: IoMode = IoMode.BATCH,
+        cartridge_id: str | None = None,
+        prefer: Iterable[str] = (),
+        model_spec: object = None,
+        value: object = None,
+    ) -> routing.Route:
+        """
+        Route a request; those that neither a file nor the main value decides are remembered.
+
+        Arguments as the fields of `routing.Request`, as a caller may pass them.
+
+        Raises:
+            InvalidArgumentError: One of them is not what it should be.
+
+            NoRouteError: Nothing serves it.
+
+            AmbiguousRouteError: Several serve it equally well.
+        """
+        index = self._loader.index
+        known_index, routes = self._routes
+        if known_index is not index or len(routes) > _MOST_ROUTES:
+            routes = {}
+            self._routes = (index, routes)
+        prefer = tuple(prefer)
+        key = (cap, mode, usual_mode, cartridge_id, prefer, model_spec)
+        known = routes.get(key) if isinstance(model_spec, str | None) else None
+        if known is not None:
+            return known
+        request = self.request(
+            cap,
+            mode,
+            usual_mode=usual_mode,
+            cartridge_id=cartridge_id,
+            prefer=prefer,
+            model_spec=model_spec,
+            value=value,
+        )
+        found = routing.route(index, request)
+        spec = request.model_spec
+        if (spec is None or spec.scheme != "file") and not routing.reads_value(index, request):
+            routes[key] = found
+        return found
+
+    def request(
+        self,
+        cap: str | CapUrn,
+        mode: str | IoMode | None = None,
+        *,
+        usual_mode: IoMode = IoMode.BATCH,
+        cartridge_id: str | None = None,
+        prefer: Iterable[str] = (),
+        model_spec: object = None,
+        value: object = None,
+    ) -> routing.Request:
+        """Make a request of what a caller passed; arguments and errors as for `find`."""
+        return routing.Request(
+            cap=CapUrn.parse(cap) if isinstance(cap, str) else cap,
+            mode=_mode(mode),
+            usual_mode=usual_mode,
+            cartridge_id=cartridge_id,
+            prefer=(*prefer, *self._prefer),
+            model_spec=_spec(model_spec),
+            value=value,
+        )
+
+
+def _spec(value: object) -> ModelSpec | None:
+    if value is None:
+        return None
+    if isinstance(value, str | os.PathLike):
+        return ModelSpec.parse(value)
+    msg = f"model_spec is a {type(value).__name__}, and a model spec or a path is expected"
+    raise InvalidArgumentError(msg, arg="model_spec", value=value, rule="str or PathLike")
+
+
+def _mode(mode: str | IoMode | None) -> IoMode | None:
+    if mode is None or isinstance(mode, IoMode):
+        return mode
+    try:
+        return IoMode(mode)
+    except ValueError:
+        msg = f"mode is {mode!r}; it is 'batch' or 'streaming'"
+        raise InvalidArgumentError(msg, arg="mode", value=mode) from None
