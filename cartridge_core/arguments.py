@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING
 
 import attrs
@@ -150,6 +149,8 @@ def _undeclared(cap: Cap, name: str, value: object) -> InvalidArgumentError:
         msg = f"{name} is the main argument of {cap.urn}: pass it as the value"
         return InvalidArgumentError(msg, arg=name, value=value)
     declared = sorted(arg.name for arg in cap.args if arg is not main or arg.pack)
+    import difflib  # noqa: PLC0415 -- only an error needs it
+
     close = difflib.get_close_matches(name, declared, n=1)
     hint = f" Did you mean {close[0]}?" if close else ""
     takes = ", ".join(declared) or "none"

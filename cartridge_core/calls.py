@@ -18,8 +18,8 @@ from cartridge_core.threads import END, End, HostThreads
 if TYPE_CHECKING:
     from cartridge_core.capdefs import Cap
     from cartridge_core.loading import Loader
-    from cartridge_core.manifest import Trust
     from cartridge_core.models import Models
+    from cartridge_core.pack import Trust
     from cartridge_core.progress import Log, Progress
     from cartridge_core.router import Router
     from cartridge_core.routing import Route

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from cartridge_core.binding import Binding, is_interrupt
 from cartridge_core.context import Context
 from cartridge_core.errors import AbiMismatchError, CartridgeError, LoadError, PreflightError
-from cartridge_core.manifest import Trust, verify
 from cartridge_core.offers import Index, Offer
+from cartridge_core.pack import Pack, Trust
 from cartridge_core.preflight import core_checks
 from cartridge_core.reports import DiscoveryIssue, PreflightReport
 from cartridge_core.residency import Lease, Residency, Resident
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from cartridge_core.descriptor import Descriptor
     from cartridge_core.discovery import Discovered, PluginSource
-    from cartridge_core.pack import Pack
     from cartridge_core.progress import Log, Progress
 
 __all__ = ["Loader"]
@@ -142,7 +141,7 @@ class Loader:
             msg = f"{offer.id} cannot be opened on this machine: {failures}"
             raise PreflightError(msg, report=report)
         if pack is not None:
-            verify(pack, trust)
+            _verify(pack, trust)
         context.check_cancelled()
         binding = self._binding(offer)
         handle = binding.open(offer.hook_id, pack, options, context)
@@ -217,6 +216,14 @@ def _frozen(value: object) -> Hashable:
     if isinstance(value, list | tuple):
         return tuple(_frozen(item) for item in value)
     return (type(value).__name__, repr(value))
+
+
+def _verify(pack: Pack, trust: Trust) -> None:
+    if pack.descriptor is not None or trust is Trust.REQUIRED:
+        # Deferred: hashing and signatures are a good part of what core has to import.
+        from cartridge_core.manifest import verify  # noqa: PLC0415 -- see above
+
+        verify(pack, trust)
 
 
 def _compare(name: str, static: Iterable[Descriptor], hooked: Iterable[Descriptor]) -> None:

@@ -7,7 +7,6 @@ SHA-256 of every file.
 
 from __future__ import annotations
 
-import enum
 import functools
 import hashlib
 import os
@@ -21,6 +20,7 @@ from cartridge_core.descriptor import Descriptor
 from cartridge_core.errors import InvalidArgumentError, VerificationError
 from cartridge_core.jsondata import at, read_json, refusal
 from cartridge_core.jsonfields import Fields
+from cartridge_core.pack import Trust
 from cartridge_core.signatures import Signature, TrustStore, signed_message, trust_file
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from cartridge_core.pack import Pack
 
-__all__ = ["ListedFile", "Manifest", "Trust", "verify"]
+__all__ = ["ListedFile", "Manifest", "verify"]
 
 _KEYS = frozenset(
     {"schema_version", "kind", "id", "version", "effective_license", "descriptor_digest"}
@@ -45,19 +45,6 @@ _DIGEST_FORM = '"sha256:" and 64 lower-case hex digits'
 _DESCRIPTOR, _MANIFEST = "descriptor.json", "manifest.json"
 _SETTLED_NS = 2_000_000_000
 """A file changed later than this ago may change again within one tick of its time stamps."""
-
-
-class Trust(enum.StrEnum):
-    """How much a pack must prove before it is opened."""
-
-    REQUIRED = "required"
-    """It has a manifest, signed by a key of the trust store."""
-
-    IF_SIGNED = "if-signed"
-    """A manifest, where there is one, is right; and so is every signature it has."""
-
-    OFF = "off"
-    """Nothing is checked."""
 
 
 @attrs.frozen

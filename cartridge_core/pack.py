@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import os
 from pathlib import Path, PurePosixPath
 
@@ -12,9 +13,22 @@ from cartridge_core.errors import InvalidArgumentError, LoadError
 from cartridge_core.jsondata import read_json, refusal
 from cartridge_core.jsonfields import Fields
 
-__all__ = ["Pack"]
+__all__ = ["Pack", "Trust"]
 
 _BARE_ROLE = "model"
+
+
+class Trust(enum.StrEnum):
+    """How much a pack must prove before it is opened."""
+
+    REQUIRED = "required"
+    """It has a manifest, signed by a key of the trust store."""
+
+    IF_SIGNED = "if-signed"
+    """A manifest, where there is one, is right; and so is every signature it has."""
+
+    OFF = "off"
+    """Nothing is checked."""
 
 
 @attrs.frozen

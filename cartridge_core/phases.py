@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from cartridge_core.arguments import Arguments
     from cartridge_core.loading import Loader
-    from cartridge_core.manifest import Trust
     from cartridge_core.models import Models
+    from cartridge_core.pack import Trust
     from cartridge_core.residency import Lease
     from cartridge_core.routing import Route
 

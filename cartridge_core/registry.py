@@ -14,17 +14,17 @@ from cartridge_core.calls import Call, Calls, HostPeer
 from cartridge_core.cartridge import Cartridge
 from cartridge_core.context import Context
 from cartridge_core.descriptor import IoMode
-from cartridge_core.discovery import Discovered, discover
 from cartridge_core.errors import DiscoveryError, InvalidArgumentError, NoRouteError
 from cartridge_core.loading import Loader
-from cartridge_core.manifest import Trust
 from cartridge_core.models import Models
+from cartridge_core.pack import Trust
 from cartridge_core.router import Router
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from cartridge_core.descriptor import Descriptor
+    from cartridge_core.discovery import Discovered
     from cartridge_core.offers import Offer
     from cartridge_core.pack import Pack
     from cartridge_core.progress import Log, Progress
@@ -99,6 +99,9 @@ class Registry:
         Raises:
             DiscoveryError: Something cannot be used, and ``CARTRIDGE_STRICT=1`` is set.
         """
+        # Deferred: only a discovery needs it, as it does importlib_metadata.
+        from cartridge_core.discovery import discover  # noqa: PLC0415 -- see above
+
         environ = os.environ
         listed = [path for path in environ.get("CARTRIDGE_PACKS", "").split(os.pathsep) if path]
         allowed = _names(environ.get("CARTRIDGE_PLUGINS", "")) or None

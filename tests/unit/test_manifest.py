@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cartridge_core.errors import InvalidArgumentError, VerificationError
-from cartridge_core.manifest import Manifest, Trust, verify
-from cartridge_core.pack import Pack
+from cartridge_core.manifest import Manifest, verify
+from cartridge_core.pack import Pack, Trust
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from cartridge_core.errors import VerificationError
-from cartridge_core.manifest import Trust, verify
-from cartridge_core.pack import Pack
+from cartridge_core.manifest import verify
+from cartridge_core.pack import Pack, Trust
 from cartridge_core.signatures import signed_message, trust_file
 
 if TYPE_CHECKING:
