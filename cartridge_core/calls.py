@@ -231,7 +231,7 @@ class Calls:
                 _log.exception("cancelling %s failed", work.route.cartridge_id)
             work.exchange.close()
         for work in running:
-            work.over.wait(_CLOSE_GRACE_S)
+            work.wait(_CLOSE_GRACE_S)
         self._threads.close()
 
 

@@ -6,7 +6,6 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
 from cartridge_core.arguments import bind_parameters
-from cartridge_core.context import Context
 from cartridge_core.errors import StateError, UnsupportedError
 from cartridge_core.session import Session
 from cartridge_core.urn import CapUrn
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cartridge_core.capdefs import Cap
+    from cartridge_core.context import Context
     from cartridge_core.descriptor import Descriptor
     from cartridge_core.residency import Lease
 
@@ -30,10 +30,13 @@ class Cartridge:
     """
 
     def __init__(
-        self, lease: Lease, context: Context, on_close: Callable[[Cartridge], None]
+        self,
+        lease: Lease,
+        make_context: Callable[[], Context],
+        on_close: Callable[[Cartridge], None],
     ) -> None:
         self._lease = lease
-        self._context = context
+        self._make_context = make_context
         self._on_close = on_close
         self._sessions: set[Session] = set()
         self._closed = False
@@ -69,7 +72,7 @@ class Cartridge:
             self.descriptor,
             chosen,
             bind_parameters(chosen, parameters),
-            Context(peer=self._context.peer, parent=self._context),
+            self._make_context(),
             self._sessions.discard,
         )
         self._sessions.add(session)

@@ -79,9 +79,9 @@ class Context:
         parent: Context | None = None,
         offline: bool = False,
     ) -> None:
-        self._report = report
+        self.report = report
         self._cancelled = False
-        self._on_cancel: set[Callable[[], None]] = set()
+        self._on_cancel: set[Callable[[], None]] | None = None
         self._lock = threading.Lock()
         self._parent = parent
         self.offline: bool = offline or (parent is not None and parent.offline)
@@ -95,8 +95,8 @@ class Context:
             fraction: In [0, 1] of the cartridge's own work; the host maps it into the call's.
             message: One line for a person.
         """
-        if self._report is not None:
-            self._report(Progress(fraction, message))
+        if self.report is not None:
+            self.report(Progress(fraction, message))
 
     def log(self, level: str, message: str) -> None:
         """
@@ -106,8 +106,8 @@ class Context:
             level: One of ``debug``, ``info``, ``warning``, ``error``.
             message: One line for a person.
         """
-        if self._report is not None:
-            self._report(Log(level, message))
+        if self.report is not None:
+            self.report(Log(level, message))
 
     @property
     def cancelled(self) -> bool:
@@ -129,28 +129,37 @@ class Context:
         """Ask the work to stop; the host's side of `cancelled`. Again is harmless."""
         with self._lock, ExitStack() as stack:
             self._cancelled = True
-            for stop in self._on_cancel:
+            for stop in self._on_cancel or ():
                 stack.callback(stop)
-            self._on_cancel = set()
+            self._on_cancel = None
             told = stack.pop_all()
         told.close()
 
     def on_cancel(self, stop: Callable[[], None]) -> None:
-        """Have something called on `cancel`, in its thread; at once if it has been."""
+        """
+        Have something called on `cancel`, of this context or of a parent, in its thread.
+
+        It is called at once if that has been, and may be called more than once.
+        """
         with self._lock:
-            if not self._cancelled:
-                self._on_cancel.add(stop)
-                return
-        stop()
+            is_late = self._cancelled
+            if not is_late:
+                self._on_cancel = {*(self._on_cancel or ()), stop}
+        if is_late:
+            stop()
+        elif self._parent is not None:
+            self._parent.on_cancel(stop)
 
     def forget(self, stop: Callable[[], None]) -> None:
         """Have it called no more."""
         with self._lock:
-            self._on_cancel.discard(stop)
+            self._on_cancel = (self._on_cancel or set()) - {stop}
+        if self._parent is not None:
+            self._parent.forget(stop)
 
     def close(self) -> None:
         """Let later reports go nowhere; the host's side of the end of open."""
-        self._report = None
+        self.report = None
 
     def run_with_keepalive(
         self, fn: Callable[[], T], message: str = "", limit_s: float = 600.0

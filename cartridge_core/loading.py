@@ -71,16 +71,6 @@ class Loader:
         report = self._binding(offer).preflight(offer.hook_id, pack, options)
         return PreflightReport((*checks, *report.checks), memory_bytes=report.memory_bytes)
 
-    def is_open(
-        self,
-        offer: Offer,
-        pack: Pack | None,
-        options: Mapping[str, object],
-        trust: Trust | None = None,
-    ) -> bool:
-        """Say whether a cartridge is open with this pack and these options."""
-        return self._residency.loaded(_key(offer, pack, options, trust or self._trust))
-
     def acquire(
         self,
         offer: Offer,
@@ -114,6 +104,7 @@ class Loader:
 
         def load() -> Resident:
             opening = Context(report, context.peer, parent=context)
+            opening.progress(0.0, f"Loading {offer.id}")
             try:
                 return self._open(offer, pack, options, opening, proof)
             finally:
@@ -135,13 +126,13 @@ class Loader:
         context: Context,
         trust: Trust,
     ) -> Resident:
+        if pack is not None:
+            _verify(pack, trust)
         report = self.preflight(offer, pack, options)
         if not report.ok:
             failures = "; ".join(str(check) for check in report.failures)
             msg = f"{offer.id} cannot be opened on this machine: {failures}"
             raise PreflightError(msg, report=report)
-        if pack is not None:
-            _verify(pack, trust)
         context.check_cancelled()
         binding = self._binding(offer)
         handle = binding.open(offer.hook_id, pack, options, context)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import os
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -12,6 +13,9 @@ from cartridge_core.descriptor import Descriptor
 from cartridge_core.errors import InvalidArgumentError, LoadError
 from cartridge_core.jsondata import read_json, refusal
 from cartridge_core.jsonfields import Fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["Pack", "Trust"]
 
@@ -120,18 +124,28 @@ class Pack:
         Raises:
             LoadError: The files cannot be read.
         """
-        files = _walk(self.path) if self.path.is_dir() else (self.path,)
         try:
-            stats = [(file, file.stat()) for file in files]
+            real = os.path.realpath(self.path)
+            if os.path.isdir(real):
+                return (real, *sorted(_stamps(real, "")))
+            stat = os.stat(real)
         except OSError as exc:
             raise _unreadable(self.path, exc) from exc
-        return (
-            os.path.realpath(self.path),
-            *(
-                (file.relative_to(self.root).as_posix(), stat.st_size, stat.st_mtime_ns)
-                for file, stat in stats
-            ),
-        )
+        return (real, stat.st_size, stat.st_mtime_ns)
+
+
+def _stamps(folder: str, prefix: str) -> Iterator[tuple[str, int, int]]:
+    """Give name, size and time of change of every file; on texts, since every call asks."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name = entry.name
+            if name.startswith("."):
+                continue
+            if entry.is_dir():
+                yield from _stamps(entry.path, f"{prefix}{name}/")
+            else:
+                stat = entry.stat()
+                yield (prefix + name, stat.st_size, stat.st_mtime_ns)
 
 
 def _unreadable(path: Path, exc: Exception) -> LoadError:

@@ -66,7 +66,8 @@ class Work:
         self.route = route
         self.exchange: Exchange[Event] = Exchange()
         self.error: BaseException | None = None
-        self.over = threading.Event()
+        self._working = threading.Lock()
+        self._working.acquire()
         self._loader = loader
         self._models = models
         self._arguments = arguments
@@ -88,7 +89,14 @@ class Work:
             self.error = exc
         finally:
             self.exchange.finish()
-            self.over.set()
+            self._working.release()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the end of the work; say whether it came in time."""
+        is_over = self._working.acquire(timeout=timeout_s)
+        if is_over:
+            self._working.release()
+        return is_over
 
     def cancel(self) -> None:
         """Ask the work to stop, whatever phase it is in; from any thread."""
@@ -116,8 +124,6 @@ class Work:
     def _load(self, pack: Pack | None) -> Lease:
         self.context.check_cancelled()
         offer, options = self.route.offer, self._arguments.options
-        if not self._loader.is_open(offer, pack, options, self._trust):
-            self._reporter.tell(Phase.LOAD, 0.0, f"Loading {offer.id}")
         report = self._reporter.phase(Phase.LOAD)
         lease = self._loader.acquire(
             offer, pack, options, self.context, report, keep=True, trust=self._trust

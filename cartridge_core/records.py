@@ -67,7 +67,8 @@ class Record(Mapping[str, object]):
 
 def as_records(value: object) -> object:
     """Turn every dict inside a plain value into a `Record`; other values come back as they are."""
-    if isinstance(value, Record):
+    kind = type(value)
+    if kind is str or kind is Record:
         return value
     if isinstance(value, Mapping):
         return Record(cast("Mapping[str, object]", value))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
@@ -18,6 +19,8 @@ from cartridge_core.errors import DiscoveryError, InvalidArgumentError, NoRouteE
 from cartridge_core.loading import Loader
 from cartridge_core.models import Models
 from cartridge_core.pack import Trust
+from cartridge_core.progress import Phase
+from cartridge_core.reporting import Reporter
 from cartridge_core.router import Router
 
 if TYPE_CHECKING:
@@ -231,11 +234,12 @@ class Registry:
         proof = _trust(trust)
         offer = self._offer(cartridge_id)
         bound = bind_options(offer.descriptor, options)
-        context = Context(offline=self._offline)
-        context.peer = HostPeer(self._calls, context, (offer.id,))
+        context = self._context(offer)
         found = self._models.find(offer, pack, context)
-        lease = self._loader.acquire(offer, found, bound, context, keep=False, trust=proof)
-        cartridge = Cartridge(lease, context, self._open_ones.discard)
+        lease = self._loader.acquire(
+            offer, found, bound, context, context.report, keep=False, trust=proof
+        )
+        cartridge = Cartridge(lease, partial(self._context, offer), self._open_ones.discard)
         self._open_ones.add(cartridge)
         return cartridge
 
@@ -329,6 +333,13 @@ class Registry:
             except Exception:  # a plugin's hook may raise anything
                 _log.exception("closing %s failed", cartridge.descriptor.id)
         self._loader.close()
+
+    def _context(self, offer: Offer) -> Context:
+        """Give what a cartridge driven by hand is told; what it says is logged."""
+        report = Reporter(offer.id, None).phase(Phase.LOAD)
+        context = Context(report, offline=self._offline)
+        context.peer = HostPeer(self._calls, context, (offer.id,))
+        return context
 
     def _offer(self, cartridge_id: str) -> Offer:
         offer = self._loader.index.get(cartridge_id)

@@ -114,11 +114,6 @@ class Residency:
             if entry.error is not None and (first or _is_shared(entry.error)):
                 raise entry.error
 
-    def loaded(self, key: Hashable) -> bool:
-        """Say whether it is open now."""
-        entry = self._entries.get(key)
-        return entry is not None and entry.resident is not None
-
     def close(self) -> None:
         """Unload everything that nobody uses; what is in use is unloaded by its last user."""
         with self._lock:

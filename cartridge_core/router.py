@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cartridge_core import routing
 from cartridge_core.descriptor import IoMode
 from cartridge_core.errors import InvalidArgumentError
-from cartridge_core.modelspec import ModelSpec
+from cartridge_core.modelspec import FileSpec, ModelSpec
 from cartridge_core.urn import CapUrn
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Router:
         self._loader = loader
         self._prefer = prefer
         # One value, so that a thread never puts a route beside an index it is not of.
-        self._routes: tuple[Index, dict[object, routing.Route]] = (loader.index, {})
+        self._routes: tuple[Index, dict[object, _Known]] = (loader.index, {})
 
     def find(
         self,
@@ -50,7 +50,9 @@ class Router:
         value: object = None,
     ) -> routing.Route:
         """
-        Route a request; those that neither a file nor the main value decides are remembered.
+        Route a request; one that the main value does not decide is remembered.
+
+        A route for a path is remembered until what is there changes.
 
         Arguments as the fields of `routing.Request`, as a caller may pass them.
 
@@ -69,8 +71,8 @@ class Router:
         prefer = tuple(prefer)
         key = (cap, mode, usual_mode, cartridge_id, prefer, model_spec)
         known = routes.get(key) if isinstance(model_spec, str | None) else None
-        if known is not None:
-            return known
+        if known is not None and (known.path is None or _changed_ns(known.path) == known.changed):
+            return known.route
         request = self.request(
             cap,
             mode,
@@ -81,9 +83,10 @@ class Router:
             value=value,
         )
         found = routing.route(index, request)
-        spec = request.model_spec
-        if (spec is None or spec.scheme != "file") and not routing.reads_value(index, request):
-            routes[key] = found
+        if not routing.reads_value(index, request):
+            spec = request.model_spec
+            path = str(spec.path) if isinstance(spec, FileSpec) else None
+            routes[key] = _Known(found, path, _changed_ns(path) if path else None)
         return found
 
     def request(
@@ -107,6 +110,22 @@ class Router:
             model_spec=_spec(model_spec),
             value=value,
         )
+
+
+class _Known(NamedTuple):
+    """A route, and for which state of a path it is right."""
+
+    route: routing.Route
+    path: str | None
+    changed: int | None
+
+
+def _changed_ns(path: str) -> int | None:
+    """Say when a file, or the list of a folder's files, last changed; None where it is not."""
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return None
 
 
 def _spec(value: object) -> ModelSpec | None:

@@ -18,7 +18,7 @@ __all__ = ["END", "End", "Exchange", "HostThreads"]
 T = TypeVar("T")
 
 _DEPTH = 8
-"""How many events, and how many chunks of input, may wait for the other side."""
+"""How many events may wait for the caller."""
 
 
 class End:
@@ -26,6 +26,13 @@ class End:
 
 
 END = End()
+
+
+class _Wanted:
+    """Stands among the events where the host asks for a chunk."""
+
+
+_WANTED = _Wanted()
 
 
 class HostThreads:
@@ -74,76 +81,67 @@ class Exchange(Generic[T]):
     """
     Where a host thread and a caller meet: events go one way, chunks of input the other.
 
-    Both ways hold at most 8, then the giver waits. `close` ends every wait.
+    At most 8 events wait for the caller, then the giver waits. A chunk is read when the host
+    asks for it, after the caller has had every event before.
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
-        self._events: deque[T] = deque()
-        self._chunks: deque[object] = deque()
-        self._wants_chunks = False
-        self._fed = False
-        self._done = False
+        self._events: SimpleQueue[T | End | _Wanted] = SimpleQueue()
+        self._chunks: SimpleQueue[object] = SimpleQueue()
+        self._giving = threading.Lock()
+        self._given = 0
+        self._taken = 0
+        self._room: SimpleQueue[None] = SimpleQueue()
+        self._waits_for_room = False
+        self._ended = False
         self._closed = False
 
     def put(self, event: T) -> None:
-        """Give an event to the caller; nothing happens once he is gone."""
-        with self._changed:
-            while len(self._events) >= _DEPTH and not self._closed:
-                self._changed.wait()
+        """Give an event to the caller, from any thread; nothing happens once he is gone."""
+        with self._giving:
+            while self._given - self._taken >= _DEPTH and not self._closed:
+                self._waits_for_room = True
+                # He may have taken one before he could see that somebody waits.
+                if self._given - self._taken >= _DEPTH and not self._closed:
+                    self._room.get()
             if not self._closed:
-                self._events.append(event)
-                self._changed.notify_all()
+                self._given += 1
+                self._events.put(event)
 
     def finish(self) -> None:
         """Say that no event will follow."""
-        with self._changed:
-            self._done = True
-            self._changed.notify_all()
+        self._events.put(END)
 
     def next_chunk(self) -> object:
         """Take a chunk of input, or `END`; also `END` once the caller is gone."""
-        with self._changed:
-            self._wants_chunks = True
-            self._changed.notify_all()
-            while not self._chunks and not self._closed:
-                self._changed.wait()
-            chunk = self._chunks.popleft() if self._chunks else END
-            self._changed.notify_all()
-            return chunk
+        if self._closed:
+            return END
+        self._events.put(_WANTED)
+        return self._chunks.get()
 
     def next_event(self, more: Callable[[], object] | None = None) -> T | End:
         """
-        Take an event, or `END`.
+        Take an event, or `END`, and `END` again.
 
         Args:
-            more: Gives the next chunk of input, or `END` once; called in the caller's thread
-                while the host wants input and no event is there.
+            more: Gives the next chunk of input, or `END`; called in the caller's thread when the
+                host asks for one.
         """
-        while True:
-            with self._changed:
-                while not self._events and not self._done and not self._may_feed(more):
-                    self._changed.wait()
-                if self._events:
-                    event = self._events.popleft()
-                    self._changed.notify_all()
-                    return event
-                if self._done:
-                    return END
-            assert more is not None  # noqa: S101 -- what _may_feed says
-            chunk = more()
-            with self._changed:
-                self._fed = chunk is END
-                self._chunks.append(chunk)
-                self._changed.notify_all()
-
-    def _may_feed(self, more: Callable[[], object] | None) -> bool:
-        wants = self._wants_chunks and not self._fed and len(self._chunks) < _DEPTH
-        return wants and more is not None
+        if self._ended:
+            return END
+        while isinstance(event := self._events.get(), _Wanted):
+            self._chunks.put(END if more is None else more())
+        if isinstance(event, End):
+            self._ended = True
+            return event
+        self._taken += 1
+        if self._waits_for_room:
+            self._waits_for_room = False
+            self._room.put(None)
+        return event
 
     def close(self) -> None:
-        """Let both sides go."""
-        with self._changed:
-            self._closed = True
-            self._events.clear()
-            self._changed.notify_all()
+        """Let the host thread go, wherever it waits for the caller."""
+        self._closed = True
+        self._room.put(None)
+        self._chunks.put(END)

@@ -124,3 +124,22 @@ def test_blocking_work_runs_in_this_thread_and_gives_its_result():
     found = context.run_with_keepalive(threading.current_thread, "Loading weights")
     assert found is threading.current_thread()
     assert told == [Log("debug", "Loading weights")]
+
+
+def test_a_parents_cancel_is_heard():
+    """What waits on a context is told when a parent of it is cancelled, and no more once forgotten."""
+    told: list[str] = []
+
+    def stop() -> None:
+        told.append("stopped")
+
+    root = Context()
+    child = Context(parent=Context(parent=root))
+    child.on_cancel(stop)
+    root.cancel()
+    assert told == ["stopped"]
+    other = Context()
+    Context(parent=other).on_cancel(stop)
+    other.forget(stop)
+    other.cancel()
+    assert told == ["stopped"]
