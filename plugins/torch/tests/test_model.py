@@ -268,6 +268,10 @@ def test_a_cancel_between_batches(embed: Embed) -> None:
     assert not embed("cat").truncated
 
 
+LAYERS = 2
+"""Of the tiny model."""
+
+
 class CancelledInside(Context):
     """Is cancelled once it has been asked so many times."""
 
@@ -284,11 +288,13 @@ class CancelledInside(Context):
 
 
 def test_a_cancel_inside_a_forward_pass(embed: Embed) -> None:
-    """One forward pass asks many times, and stops at once; the model works afterwards."""
-    context = CancelledInside(after=9)
+    """A forward pass asks before each layer, and stops there; the model works afterwards."""
+    asked = CancelledInside(after=1_000)
+    embed("the cat", context=asked)
+    context = CancelledInside(after=asked.asked - 1)
     with pytest.raises(CancelledError):
         embed("the cat", context=context)
-    assert context.asked == 10
+    assert context.asked == asked.asked >= LAYERS
     assert not embed("the cat").truncated
 
 
@@ -300,7 +306,7 @@ def test_a_cancel_reaches_its_own_thread_alone(embed: Embed) -> None:
     def work() -> None:
         while not stop.is_set():
             try:
-                embed("the cat", context=CancelledInside(after=9))
+                embed("the cat", context=CancelledInside(after=LAYERS - 1))
             except CancelledError:
                 cancelled.append(1)
 
