@@ -1,0 +1,96 @@
+"""What the host adds to a backend's own work."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.backend import Answering, AnsweringWithModel, Counting, answer, count
+from benchmarks.measuring import difference, interleave, sampler
+from benchmarks.rows import Row
+from cartridge_core.testing import registry_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from benchmarks.measuring import Effort
+    from cartridge_core import Registry
+
+__all__ = ["measure"]
+
+_INFER_S = 10e-6
+_CALL_S = 80e-6
+_EVENT_S = 20e-6
+
+_TEXT = "The cat sleeps on the warm windowsill."
+_ANSWER = 'cap:answer;in="media:enc=utf-8";out="media:record"'
+_COUNT = 'cap:count;in="media:integer;numeric";out="media:piece"'
+_PIECES = 1000
+_MODEL_FILES = 12
+
+
+def measure(effort: Effort) -> Iterator[Row]:
+    """Infer in an open session, call what is resident, stream."""
+    with registry_of(Answering()) as registry:
+        yield _infer(registry, effort)
+        yield _call("registry.call, resident", registry, effort)
+    with registry_of(AnsweringWithModel()) as registry, _model() as folder:
+        name = f"registry.call, resident, a model of {_MODEL_FILES} files"
+        yield _call(name, registry, effort, model_spec=folder)
+    with registry_of(Counting()) as registry:
+        yield _stream(registry, effort)
+
+
+def _infer(registry: Registry, effort: Effort) -> Row:
+    with registry.open("answering-text") as cartridge, cartridge.session() as session:
+        return _over("session.infer", lambda: session.infer(_TEXT), _INFER_S, effort)
+
+
+def _call(name: str, registry: Registry, effort: Effort, model_spec: Path | None = None) -> Row:
+    return _over(
+        name, lambda: registry.call(_ANSWER, _TEXT, model_spec=model_spec), _CALL_S, effort
+    )
+
+
+def _over(name: str, ours: Callable[[], object], budget: float, effort: Effort) -> Row:
+    turns = [sampler(ours, effort), sampler(lambda: answer(_TEXT), effort)]
+    rounds = interleave(turns, effort)
+    return Row(
+        "call",
+        name,
+        measured=difference(rounds),
+        budget=budget,
+        note="over the backend's own function",
+        samples=rounds,
+    )
+
+
+def _stream(registry: Registry, effort: Effort) -> Row:
+    def ours() -> None:
+        events = sum(1 for _ in registry.stream(_COUNT, _PIECES))
+        assert events > _PIECES  # noqa: S101 -- or it measures something else
+
+    def direct() -> None:
+        for _ in count(_PIECES):
+            pass
+
+    turns = [sampler(ours, effort), sampler(direct, effort)]
+    rounds = [tuple(seconds / _PIECES for seconds in times) for times in interleave(turns, effort)]
+    return Row(
+        "call",
+        f"registry.stream, per event, {_PIECES} PARTIALs",
+        measured=difference(rounds),
+        budget=_EVENT_S,
+        note="over a plain generator",
+        samples=rounds,
+    )
+
+
+@contextlib.contextmanager
+def _model() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(_MODEL_FILES):
+            Path(folder, f"{number}.json").write_text("{}")
+        yield Path(folder)

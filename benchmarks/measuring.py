@@ -1,0 +1,78 @@
+"""How everything is measured: rounds in which every contender has its turn."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+import math
+import statistics
+import time
+from typing import TYPE_CHECKING
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+__all__ = ["FULL", "QUICK", "Effort", "difference", "interleave", "ratio", "sampler", "seconds"]
+
+
+@attrs.frozen
+class Effort:
+    """How much time a figure is worth."""
+
+    rounds: int
+    """How many turns every contender has."""
+
+    least_s: float
+    """How long one turn lasts at least."""
+
+
+FULL = Effort(10, 0.1)
+QUICK = Effort(3, 0.01)
+
+
+def seconds(work: Callable[[], object], runs: int = 1) -> float:
+    """Time some runs without the garbage collector; give the wall time of one, in seconds."""
+    with _without_gc():
+        start = time.perf_counter()
+        for _ in itertools.repeat(None, runs):
+            work()
+        return (time.perf_counter() - start) / runs
+
+
+@contextlib.contextmanager
+def _without_gc() -> Iterator[None]:
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def sampler(work: Callable[[], object], effort: Effort) -> Callable[[], float]:
+    """Give what times one turn of some work: as many runs as fill the least time."""
+    work()
+    runs = max(1, math.ceil(effort.least_s / max(seconds(work), 1e-8)))
+    return lambda: seconds(work, runs)
+
+
+def interleave(
+    contenders: Sequence[Callable[[], float]], effort: Effort
+) -> list[tuple[float, ...]]:
+    """Give every contender its turn, round after round: what disturbs one disturbs all."""
+    return [tuple(turn() for turn in contenders) for _ in range(effort.rounds)]
+
+
+def difference(rounds: Sequence[Sequence[float]], ours: int = 0, direct: int = 1) -> float:
+    """Give the median of what ours takes longer than direct, round by round."""
+    return statistics.median(times[ours] - times[direct] for times in rounds)
+
+
+def ratio(rounds: Sequence[Sequence[float]], ours: int = 0, direct: int = 1) -> float:
+    """Give the median of direct's time over ours, round by round; above 1 we are faster."""
+    return statistics.median(times[direct] / times[ours] for times in rounds)
