@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["Reporter"]
 
 _STEP = 0.05
-"""Progress inside the infer phase is told in steps of this part of the phase."""
+"""Progress of a load and an inference is told in steps of this part of the phase."""
 
 
 class Reporter:
@@ -31,7 +31,7 @@ class Reporter:
         self._emit = emit
         self._lock = threading.Lock()
         self._told = 0.0
-        self._next_step = 0.0
+        self._next_step: dict[Phase, float] = {}
 
     def phase(self, phase: Phase) -> Callable[[Progress | Log], None]:
         """Give what takes a cartridge's reports during a phase."""
@@ -50,16 +50,16 @@ class Reporter:
 
         Args:
             phase: The phase.
-            fraction: In [0, 1] of the phase; in the infer phase only every 5 % is told.
+            fraction: In [0, 1] of the phase; of a load and an inference every 5 % is told.
             message: One line for a person.
         """
         if self._emit is None:
             return
         with self._lock:
-            if phase is Phase.INFER:
-                if fraction < self._next_step:
+            if phase is not Phase.DOWNLOAD:
+                if fraction < self._next_step.get(phase, fraction):
                     return
-                self._next_step = min(1.0, fraction + _STEP)
+                self._next_step[phase] = min(1.0, fraction + _STEP)
             self._told = max(self._told, phase.scale(fraction))
             told = self._told
         self._emit(Progress(told, message, phase=phase))

@@ -127,7 +127,7 @@ def test_blocking_work_runs_in_this_thread_and_gives_its_result():
 
 
 def test_a_parents_cancel_is_heard():
-    """What waits on a context is told when a parent of it is cancelled, and no more once forgotten."""
+    """What waits on a context is told when a parent is cancelled, and no more once forgotten."""
     told: list[str] = []
 
     def stop() -> None:

@@ -49,12 +49,13 @@ def test_progress_never_goes_backwards(reporter, events):
     assert fractions == sorted(fractions)
 
 
-def test_the_infer_phase_is_told_in_steps_of_five_percent(reporter, events):
-    """A thousand reports of an inference become about twenty events."""
+@pytest.mark.parametrize(("phase", "end"), [(Phase.LOAD, 0.35), (Phase.INFER, 0.95)])
+def test_load_and_infer_are_told_in_steps_of_five_percent(reporter, events, phase, end):
+    """A thousand reports of a load or an inference become about twenty events."""
     for number in range(1001):
-        reporter.tell(Phase.INFER, number / 1000)
+        reporter.tell(phase, number / 1000)
     assert 19 <= len(events) <= 22
-    assert events[-1].fraction == pytest.approx(0.95)
+    assert events[-1].fraction == pytest.approx(end)
 
 
 def test_a_log_line_carries_who_said_it(reporter, events):
