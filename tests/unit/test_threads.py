@@ -61,7 +61,7 @@ def test_closing_ends_idle_and_busy_threads():
     go.set()
     for thread in set(threading.enumerate()) - before:
         thread.join(5)
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before
 
 
 def test_error_a_closed_pool_takes_no_job():

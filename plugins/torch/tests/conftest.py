@@ -77,7 +77,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
         intermediate_size=64,
         max_position_embeddings=64,
     )
-    BertModel(config).eval().save_pretrained(path)
+    BertModel(config).save_pretrained(path)
     return path
 
 

@@ -27,8 +27,8 @@ DOCUMENT = json.loads(FILE.read_text())
 @pytest.mark.parametrize("document", DOCUMENT["attributes"]["caps"], ids=lambda cap: cap["title"])
 def test_the_capdag_package_accepts_the_caps(document: dict[str, object]) -> None:
     """Each cap keeps CapDAG's rules, as the package capdag holds them."""
-    from capdag.cap.definition import Cap as CapdagCap  # type: ignore[import-untyped]
-    from capdag.cap.validation import validate_cap_definition  # type: ignore[import-untyped]
+    from capdag.cap.definition import Cap as CapdagCap
+    from capdag.cap.validation import validate_cap_definition
 
     validate_cap_definition(CapdagCap.from_dict(document))
 
