@@ -189,10 +189,12 @@ def test_version_is_that_of_the_distribution(site: Site) -> None:
 
 
 BROKEN = [
-    pytest.param("import no_such_native_lib", "No module named 'no_such_native_lib'", id="import"),
-    pytest.param("raise SystemExit(3)", "SystemExit: 3", id="exits"),
-    pytest.param("def broken(:", "SyntaxError", id="syntax"),
-    pytest.param("import ctypes; ctypes.CDLL('libnone.so')", "libnone.so", id="shared-library"),
+    pytest.param(
+        "import no_such_native_lib", "No module named 'no_such_native_lib'", id="a03-import"
+    ),
+    pytest.param("raise SystemExit(3)", "SystemExit: 3", id="a03-exits"),
+    pytest.param("def broken(:", "SyntaxError", id="a03-syntax"),
+    pytest.param("import ctypes; ctypes.CDLL('libnone.so')", "libnone.so", id="a03-shared-library"),
 ]
 
 
@@ -269,11 +271,11 @@ def test_a_broken_descriptor_is_an_issue_and_an_error_when_strict(site: Site, te
 
 
 NEVER = [
-    pytest.param("import time; time.sleep(3)", id="sleeps"),
-    pytest.param("import torch", id="torch"),
-    pytest.param("import os; os._exit(3)", id="ends-the-process"),
-    pytest.param("raise SystemExit(3)", id="exits"),
-    pytest.param("print('imported')", id="prints"),
+    pytest.param("import time; time.sleep(3)", id="a24-sleeps"),
+    pytest.param("import torch", id="a24-torch"),
+    pytest.param("import os; os._exit(3)", id="a24-ends-the-process"),
+    pytest.param("raise SystemExit(3)", id="a24-exits"),
+    pytest.param("print('imported')", id="a24-prints"),
 ]
 READING = (
     ["--help"],

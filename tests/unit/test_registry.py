@@ -104,11 +104,11 @@ def test_a_route_is_remembered():
 @pytest.mark.parametrize(
     "error",
     [
-        pytest.param(ModuleNotFoundError("No module named 'no_such_native_lib'"), id="import"),
-        pytest.param(SystemExit("bye"), id="system-exit"),
-        pytest.param(OSError("libcuda.so.1: cannot open"), id="missing-library"),
-        pytest.param(SyntaxError("invalid syntax"), id="syntax"),
-        pytest.param(KeyboardInterrupt(), id="keyboard-interrupt-on-a-host-thread"),
+        pytest.param(ModuleNotFoundError("No module named 'no_such_native_lib'"), id="a03-import"),
+        pytest.param(SystemExit("bye"), id="a03-system-exit"),
+        pytest.param(OSError("libcuda.so.1: cannot open"), id="a03-missing-library"),
+        pytest.param(SyntaxError("invalid syntax"), id="a03-syntax"),
+        pytest.param(KeyboardInterrupt(), id="a03-keyboard-interrupt-on-a-host-thread"),
     ],
 )
 def test_error_a_plugin_that_fails_at_import_fails_alone(error):

@@ -133,10 +133,12 @@ def test_error_says_what_and_where(urn_class, text, kind, position):
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "position"), QUOTES_MALFORMED.values(), ids=QUOTES_MALFORMED
+    ("text", "kind", "position"),
+    QUOTES_MALFORMED.values(),
+    ids=[f"a26-{name}" for name in QUOTES_MALFORMED],
 )
 def test_error_malformed_quoting_has_a_position(text, kind, position):
-    """A26: a value whose quotes are broken is refused, and the place is named."""
+    """A value whose quotes are broken is refused, and the place is named."""
     with pytest.raises(UrnError) as raised:
         CapUrn.parse(text)
     assert (raised.value.kind, raised.value.position) == (kind, position)
@@ -193,10 +195,12 @@ def test_error_prefixes_are_not_compared(relation):
 
 
 @pytest.mark.parametrize(
-    ("text", "canonical", "tags"), QUOTES_HOLD_DATA.values(), ids=QUOTES_HOLD_DATA
+    ("text", "canonical", "tags"),
+    QUOTES_HOLD_DATA.values(),
+    ids=[f"a26-{name}" for name in QUOTES_HOLD_DATA],
 )
 def test_separators_inside_quotes_are_data(text, canonical, tags):
-    """A26: a separator inside quotes is data; parse, print, parse is stable."""
+    """A separator inside quotes is data; parse, print, parse is stable."""
     cap = CapUrn.parse(text)
     assert dict(cap.tags) == tags
     assert str(cap) == canonical

@@ -60,10 +60,10 @@ def test_a_single_text_gives_one_row(embed: Embed) -> None:
 @pytest.mark.parametrize(
     "parameters",
     [
-        pytest.param({}, id="as-it-is"),
-        pytest.param({"truncate_dim": 8}, id="truncated"),
-        pytest.param({"chunk_size": 4}, id="chunked"),
-        pytest.param({"normalize": False}, id="not-normalized"),
+        pytest.param({}, id="a21-as-it-is"),
+        pytest.param({"truncate_dim": 8}, id="a21-truncated"),
+        pytest.param({"chunk_size": 4}, id="a21-chunked"),
+        pytest.param({"normalize": False}, id="a21-not-normalized"),
     ],
 )
 def test_no_texts_give_no_rows_of_the_right_width(
@@ -79,12 +79,12 @@ def test_no_texts_give_no_rows_of_the_right_width(
 @pytest.mark.parametrize(
     "text",
     [
-        pytest.param("", id="empty"),
-        pytest.param("   ", id="spaces"),
-        pytest.param("\n", id="newline"),
-        pytest.param("\u200b", id="zero-width-space"),
-        pytest.param("\x00", id="nul"),
-        pytest.param("\u65e5\u672c", id="no-word-of-the-vocabulary"),
+        pytest.param("", id="a21-empty"),
+        pytest.param("   ", id="a21-spaces"),
+        pytest.param("\n", id="a21-newline"),
+        pytest.param("\u200b", id="a21-zero-width-space"),
+        pytest.param("\x00", id="a21-nul"),
+        pytest.param("\u65e5\u672c", id="a21-no-word-of-the-vocabulary"),
     ],
 )
 def test_a_blank_text_is_embedded_like_any_other(embed: Embed, text: str) -> None:
