@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from cartridge_core.arguments import bind, check_main
 from cartridge_core.context import Context
-from cartridge_core.errors import StateError
+from cartridge_core.errors import InvalidArgumentError, StateError
 from cartridge_core.phases import Event, Work
 from cartridge_core.results import Result, ResultKind
 from cartridge_core.threads import END, End, HostThreads
@@ -190,6 +190,12 @@ class Calls:
             value = None
         elif isinstance(value, Iterable) and _is_chunked(route.cap, value):
             chunks, value = iter(value), None
+        elif isinstance(value, Iterator):
+            msg = (
+                f"{route.cap.urn} takes its input in one piece, and a {type(value).__name__} was "
+                "given: its main argument does not declare `streaming`; pass a list or a text"
+            )
+            raise InvalidArgumentError(msg, arg=main.name if main else "value", value=value)
         else:
             value = check_main(route.cap, value)
         work = Work(

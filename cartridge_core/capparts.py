@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import attrs
 
+from cartridge_core.errors import InvalidArgumentError
 from cartridge_core.jsondata import at, thaw
 from cartridge_core.schema import Schema
 from cartridge_core.urn import MediaUrn
@@ -113,9 +114,15 @@ class Arg:
         Raises:
             InvalidArgumentError: It breaks the rule; ``arg`` names the place (``text[3]``).
         """
-        if self.is_sequence and isinstance(value, list):
+        if not self.is_sequence:
+            return self._check(value, self.name)
+        if isinstance(value, list):
             return [self._check(item, at(self.name, index)) for index, item in enumerate(value)]
-        return self._check(value, self.name)
+        try:
+            return self._check(value, self.name)
+        except InvalidArgumentError as exc:
+            msg = f"{exc} of type {type(value).__name__}; it takes one item, or a list of them"
+            raise InvalidArgumentError(msg, arg=exc.arg, value=value, rule=exc.rule) from None
 
     def _check(self, value: object, where: str) -> object:
         if self._is_opaque and isinstance(value, str | os.PathLike):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cartridge_core.errors import InvalidArgumentError, LoadError
 from cartridge_core.modelspec import FileSpec, ModelSpec
 from cartridge_core.pack import Pack
-from cartridge_core.progress import Log, Progress
+from cartridge_core.progress import Log, Phase, Progress
 
 if TYPE_CHECKING:
     from cartridge_core.context import Context
@@ -108,7 +108,8 @@ def _download(spec: str, context: Context) -> str:
     path: object = None
     for event in context.peer.call(_DOWNLOAD, spec):
         if isinstance(event, Progress):
-            context.progress(event.fraction, event.message)
+            if event.phase is Phase.INFER:
+                context.progress(event.phase.unscale(event.fraction), event.message)
         elif isinstance(event, Log):
             context.log(event.level, event.message)
         elif isinstance(event.payload, Mapping):

@@ -35,6 +35,16 @@ class Phase(enum.Enum):
         low, high = self.span
         return low + (high - low) * min(1.0, max(0.0, fraction))
 
+    def unscale(self, fraction: float) -> float:
+        """
+        Map a whole call's fraction back into this phase's own.
+
+        Args:
+            fraction: Of the whole call; what is outside the phase is clamped to [0, 1].
+        """
+        low, high = self.span
+        return min(1.0, max(0.0, (fraction - low) / (high - low)))
+
 
 _SPANS = {Phase.DOWNLOAD: (0.0, 0.25), Phase.LOAD: (0.25, 0.35), Phase.INFER: (0.35, 0.95)}
 

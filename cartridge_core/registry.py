@@ -21,7 +21,7 @@ from cartridge_core.models import Models
 from cartridge_core.pack import Trust
 from cartridge_core.progress import Phase
 from cartridge_core.reporting import Reporter
-from cartridge_core.router import Router
+from cartridge_core.router import Router, as_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -71,7 +71,7 @@ class Registry:
         self._offline = offline
         self._loader = Loader(discovered, wrappers, _trust(trust) or Trust.IF_SIGNED)
         self._models = Models()
-        self._router = Router(self._loader, tuple(prefer))
+        self._router = Router(self._loader, prefer)
         self._calls = Calls(self._loader, self._models, self._router, offline=offline)
         self._open_ones: set[Cartridge] = set()
         self._closed = False
@@ -114,7 +114,7 @@ class Registry:
             raise DiscoveryError(msg, issues=tuple(found.issues))
         return cls(
             found,
-            prefer=(*prefer, *_names(environ.get("CARTRIDGE_PREFER", ""))),
+            prefer=(*as_names(prefer), *_names(environ.get("CARTRIDGE_PREFER", ""))),
             wrappers=wrappers,
             trust=trust,
             offline=_is_on(environ.get("CARTRIDGE_OFFLINE")),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cartridge_core.loading import Loader
     from cartridge_core.offers import Index
 
-__all__ = ["Router"]
+__all__ = ["Router", "as_names"]
 
 _MOST_ROUTES = 4096
 """How many routes are remembered."""
@@ -32,9 +32,9 @@ class Router:
         prefer: Cartridge ids or plugin names; they come after a request's own.
     """
 
-    def __init__(self, loader: Loader, prefer: tuple[str, ...]) -> None:
+    def __init__(self, loader: Loader, prefer: Iterable[str]) -> None:
         self._loader = loader
-        self._prefer = prefer
+        self._prefer = as_names(prefer)
         # One value, so that a thread never puts a route beside an index it is not of.
         self._routes: tuple[Index, dict[object, _Known]] = (loader.index, {})
 
@@ -68,9 +68,10 @@ class Router:
         if known_index is not index or len(routes) > _MOST_ROUTES:
             routes = {}
             self._routes = (index, routes)
-        prefer = tuple(prefer)
+        prefer = as_names(prefer)
         key = (cap, mode, usual_mode, cartridge_id, prefer, model_spec)
-        known = routes.get(key) if isinstance(model_spec, str | None) else None
+        is_known = isinstance(cap, str | CapUrn) and isinstance(model_spec, str | None)
+        known = routes.get(key) if is_known else None
         if known is not None and (known.path is None or _changed_ns(known.path) == known.changed):
             return known.route
         request = self.request(
@@ -102,11 +103,11 @@ class Router:
     ) -> routing.Request:
         """Make a request of what a caller passed; arguments and errors as for `find`."""
         return routing.Request(
-            cap=CapUrn.parse(cap) if isinstance(cap, str) else cap,
+            cap=_cap(cap),
             mode=_mode(mode),
             usual_mode=usual_mode,
             cartridge_id=cartridge_id,
-            prefer=(*prefer, *self._prefer),
+            prefer=(*as_names(prefer), *self._prefer),
             model_spec=_spec(model_spec),
             value=value,
         )
@@ -126,6 +127,21 @@ def _changed_ns(path: str) -> int | None:
         return os.stat(path).st_mtime_ns
     except OSError:
         return None
+
+
+def as_names(prefer: Iterable[str]) -> tuple[str, ...]:
+    """Take one name alone for what it is, and not for its letters."""
+    return (prefer,) if isinstance(prefer, str) else tuple(prefer)
+
+
+def _cap(value: object) -> CapUrn:
+    if isinstance(value, CapUrn):
+        return value
+    if isinstance(value, str):
+        return CapUrn.parse(value)
+    example = "a cap URN such as 'cap:generate-embeddings' is expected"
+    msg = f"cap is a {type(value).__name__}, and {example}"
+    raise InvalidArgumentError(msg, arg="cap", value=value, rule="str or CapUrn")
 
 
 def _spec(value: object) -> ModelSpec | None:

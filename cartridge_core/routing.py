@@ -160,7 +160,7 @@ def _summary(index: Index, request: Request, selection: Selection) -> str:
         case NoRouteReason.EXCLUDED:
             text = _text_excluded(request, selection.dropped)
         case NoRouteReason.NOT_OFFERED:
-            text = _text_not_offered(request.cap)
+            text = _text_not_offered(index, request.cap)
     return " ".join([text, *map(_sentence, _broken(index, request.cap))])
 
 
@@ -208,10 +208,13 @@ def _reasons(dropped: Iterable[Dropped]) -> str:
     return "; ".join(f"{', '.join(_ids(offered))}: {why}" for why, offered in caps.items())
 
 
-def _text_not_offered(asked: CapUrn) -> str:
+def _text_not_offered(index: Index, asked: CapUrn) -> str:
     commands = " or ".join(f"`pip install {name}`" for name in find_distributions(asked))
     fix = f"Type {commands}" if commands else "`cartridge caps` lists what is offered"
-    return f"No installed cartridge offers {asked}. {fix}."
+    text = f"No installed cartridge offers {asked}. {fix}."
+    if index.issues:
+        text += " Some of what is installed cannot be used: `cartridge doctor` says what."
+    return text
 
 
 def _in_other_mode(selection: Selection) -> list[Dropped]:

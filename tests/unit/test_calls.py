@@ -331,6 +331,15 @@ def test_a_text_is_one_chunk(value):
     assert echo.calls.count("push") == 1
 
 
+@pytest.mark.parametrize("value", [iter(["a"]), (x for x in "ab"), map(str, [1])], ids=repr)
+def test_error_an_iterator_where_the_cap_takes_one_piece(value):
+    """A cap that does not declare `streaming` says so, and what to pass."""
+    with registry_of(BatchEcho()) as registry:
+        with pytest.raises(InvalidArgumentError, match="does not declare `streaming`") as caught:
+            registry.call(ECHO, value)
+    assert caught.value.arg == "main"
+
+
 def test_an_iterable_is_pulled_in_the_callers_thread():
     """A generator given as input runs in the thread that takes the events."""
     threads = set()

@@ -515,3 +515,13 @@ def test_error_sequence_names_the_bad_item():
     with pytest.raises(InvalidArgumentError, match=r"^text\[3\]: must be a string, found 5$") as e:
         _cap().main.check(["a", "b", "c", 5])
     assert (e.value.arg, e.value.value) == ("text[3]", 5)
+
+
+@pytest.mark.parametrize("value", [("a", "b"), {"a"}, 3, b"a"], ids=repr)
+def test_error_of_a_sequence_says_that_a_list_is_taken(value):
+    """What is neither an item nor a list is named by its type, and both are said to be taken."""
+    with pytest.raises(InvalidArgumentError) as caught:
+        _check("media:enc=utf-8;knob", value, is_sequence=True)
+    assert str(caught.value).endswith(
+        f"of type {type(value).__name__}; it takes one item, or a list of them"
+    )

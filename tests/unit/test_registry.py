@@ -26,6 +26,7 @@ from cartridge_core.errors import (
 from cartridge_core.hookspecs import hookimpl
 from cartridge_core.offers import Offer
 from cartridge_core.registry import Registry
+from cartridge_core.reports import DiscoveryIssue
 from cartridge_core.results import ResultKind
 from cartridge_core.session import SessionState
 from cartridge_core.testing.descriptors import fake_arg, fake_cap, fake_descriptor
@@ -85,6 +86,32 @@ def test_error_a_model_spec_that_is_no_text_is_named(spec):
     with registry_of(BatchEcho()) as registry:
         with pytest.raises(InvalidArgumentError, match="a model spec or a path is expected"):
             registry.call("cap:echo", "x", model_spec=spec)
+
+
+@pytest.mark.parametrize("cap", [None, b"cap:echo", 3, ["cap:echo"]], ids=repr)
+def test_error_a_cap_that_is_no_text_is_named(cap):
+    """A request that is no cap URN at all is an invalid argument."""
+    with registry_of(BatchEcho()) as registry:
+        with pytest.raises(InvalidArgumentError, match="cap:generate-embeddings") as caught:
+            registry.call(cap, "x")
+    assert caught.value.arg == "cap"
+
+
+def test_a_preference_may_be_one_name():
+    """A name given alone is not taken letter by letter."""
+    plugins = (BatchEcho(), FailingEcho("none"))
+    with registry_of(*plugins) as registry:
+        assert registry.route("cap:echo", prefer="failing-echo").plugin == "failing-echo"
+    with registry_of(*plugins, prefer="failing-echo") as registry:
+        assert registry.route("cap:echo").plugin == "failing-echo"
+
+
+def test_error_a_request_that_nothing_offers_points_to_the_doctor():
+    """Where something cannot be used, even unreadable, an unserved request says where to look."""
+    issue = DiscoveryIssue("cartridge-x", "1", what="descriptor x.json", why="no JSON", fix="Fix.")
+    with Registry(Discovered((), {}, issues=(issue,))) as registry:
+        with pytest.raises(NoRouteError, match="`cartridge doctor` says what"):
+            registry.call("cap:anything", "x")
 
 
 def test_the_registrys_preferences_come_after_the_calls():

@@ -95,7 +95,7 @@ class HubOrigin:
             self._ask("download", context)
         except _UnreachableError as exc:
             if here is None:
-                raise
+                raise DownloadError(str(exc)) from exc
             context.log("warning", f"{exc}; taking what is here, which may be out of date")
             return self._model(here)
         after = self._look(context)
@@ -110,7 +110,10 @@ class HubOrigin:
         """Ask the hub for the list."""
         self._require_library()
         self._require_network(context)
-        return self._ask("list", context)
+        try:
+            return self._ask("list", context)
+        except _UnreachableError as exc:
+            raise DownloadError(str(exc)) from exc
 
     @property
     def _is_commit(self) -> bool:
