@@ -6,6 +6,8 @@ import importlib.util
 import sys
 from typing import TYPE_CHECKING
 
+from cartridge_core.cli.interrupt import Interrupts
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -25,7 +27,8 @@ def main(
 
     Args:
         argv: The words after the command's name. None takes the process's own, and with them the
-            process: what anything prints to its stdout afterwards goes nowhere.
+            process: what anything prints to its stdout afterwards goes nowhere, and Ctrl-C ends
+            it within a second, whatever a plugin is doing.
         make_registry: Gives the registry to ask; None discovers what is installed.
 
     Returns:
@@ -33,17 +36,28 @@ def main(
         `CartridgeError`, 109 for any other error; 130 after Ctrl-C; 141 when nobody reads stdout
         any more.
     """
+    interrupts = Interrupts()
+    try:
+        if argv is not None:
+            return _run(argv, make_registry, owns_process=False)
+        interrupts.watch()
+        status = _run(sys.argv[1:], make_registry, owns_process=True)
+        interrupts.finish()
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return status
+
+
+def _run(
+    argv: Sequence[str], make_registry: Callable[[], Registry] | None, *, owns_process: bool
+) -> int:
     # Not a try around the import: a broken click should say so itself.
     if any(importlib.util.find_spec(name) is None for name in ("click", "rich")):
         sys.stderr.write('cartridge needs click and rich: pip install "cartridge-core[cli]"\n')
         return _USAGE
-    try:
-        from cartridge_core.cli.app import run  # noqa: PLC0415 -- click is an extra
+    from cartridge_core.cli.app import run  # noqa: PLC0415 -- click is an extra
 
-        words = sys.argv[1:] if argv is None else argv
-        return run(words, make_registry, owns_process=argv is None)
-    except KeyboardInterrupt:
-        return _INTERRUPTED
+    return run(argv, make_registry, owns_process=owns_process)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def bind(cap: Cap, given: Mapping[str, object], value: object = None) -> Argumen
     rest = {name: item for name, item in given.items() if item is not None}
     spec: object = None
     if pack is not None and pack is cap.main:
-        if value is not None and rest.get(pack.name, value) != value:
+        if value is not None and pack.name in rest and rest[pack.name] is not value:
             msg = f"{pack.name} is the main argument of {cap.urn}: it was given twice"
             raise InvalidArgumentError(msg, arg=pack.name, value=rest[pack.name])
         spec = rest.pop(pack.name, None) if value is None else value

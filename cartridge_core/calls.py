@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Self
 
 from cartridge_core.arguments import bind, check_main
 from cartridge_core.context import Context
-from cartridge_core.errors import InvalidArgumentError, StateError
+from cartridge_core.errors import CancelledError, InvalidArgumentError, StateError
 from cartridge_core.phases import Event, Work
 from cartridge_core.results import Result, ResultKind
 from cartridge_core.threads import END, End, HostThreads
@@ -39,8 +40,12 @@ class Call:
     Leaving its ``with`` block, closing it, dropping it and Ctrl-C cancel what is left of it.
     """
 
-    def __init__(self, work: Work, chunks: Iterator[object] | None) -> None:
+    def __init__(self, work: Work, chunks: Iterator[object] | None, owner: object = None) -> None:
         self._work = work
+        self._finals: list[Result] = []
+        self._error: BaseException | None = None
+        # A registry that nobody else holds must outlive its call.
+        self._owner = owner
         self._more: Callable[[], object] | None = None
         if chunks is not None:
             self._more = lambda: next(chunks, END)
@@ -63,17 +68,19 @@ class Call:
             # Ctrl-C, or the caller's own iterable raised.
             self.close()
             raise
+        if isinstance(event, Result) and event.kind is ResultKind.FINAL:
+            self._finals.append(event)
         if not isinstance(event, End):
             return event
         self._over = True
-        error, self._work.error = self._work.error, None
-        if error is not None:
-            raise error
+        self._error = self._work.error
+        if self._error is not None:
+            raise self._error
         raise StopIteration
 
     def result(self, on_progress: Callable[[Progress | Log], None] | None = None) -> Result:
         """
-        Wait for the end of the call.
+        Wait for the end of the call; asked again, give the same, or raise the same.
 
         Args:
             on_progress: Takes progress and log lines, in this thread.
@@ -82,20 +89,18 @@ class Call:
             The FINAL result. Where a streaming cartridge gave several, one whose payload is the
             list of theirs; where it gave none, one with an empty list.
         """
-        finals = []
         try:
             for event in self:
-                if not isinstance(event, Result):
-                    if on_progress is not None:
-                        on_progress(event)
-                elif event.kind is ResultKind.FINAL:
-                    finals.append(event)
+                if on_progress is not None and not isinstance(event, Result):
+                    on_progress(event)
         except BaseException:
             self.close()
             raise
-        if len(finals) == 1:
-            return finals[0]
-        payload = [final.payload for final in finals]
+        if self._error is not None:
+            raise self._error
+        if len(self._finals) == 1:
+            return self._finals[0]
+        payload = [final.payload for final in self._finals]
         return Result(ResultKind.FINAL, payload, cartridge_id=self.route.cartridge_id)
 
     def cancel(self) -> None:
@@ -107,6 +112,8 @@ class Call:
         if self._over:
             return
         self._over = True
+        msg = f"the call of {self.route.request} was closed before its end"
+        self._error = CancelledError(msg)
         try:
             self._work.cancel()
         finally:
@@ -153,6 +160,7 @@ class Calls:
         self._threads = HostThreads()
         self._lock = threading.Lock()
         self._running: set[Work] = set()
+        self._closed = False
 
     def start(
         self,
@@ -164,6 +172,7 @@ class Calls:
         quiet: bool = False,
         chain: tuple[str, ...] = (),
         parent: Context | None = None,
+        owner: object = None,
     ) -> Call:
         """
         Check the arguments, and start a call on a host thread.
@@ -176,6 +185,7 @@ class Calls:
             quiet: Leave out progress and log events.
             chain: The cartridges whose peer calls led here.
             parent: The context of the cartridge that calls; its cancellation is this call's too.
+            owner: What must live as long as the call.
 
         Raises:
             InvalidArgumentError: An argument breaks its rule.
@@ -213,9 +223,12 @@ class Calls:
         if parent is not None:
             parent.on_cancel(work.cancel)
         with self._lock:
+            if self._closed:
+                msg = "the registry is closed; discover a new one"
+                raise StateError(msg)
+            self._threads.run(lambda: self._run(work, parent))
             self._running.add(work)
-        self._threads.run(lambda: self._run(work, parent))
-        return Call(work, chunks)
+        return Call(work, chunks, owner)
 
     def _run(self, work: Work, parent: Context | None) -> None:
         try:
@@ -229,6 +242,7 @@ class Calls:
     def close(self) -> None:
         """Cancel what runs, give it a moment to come out, and end the threads."""
         with self._lock:
+            self._closed = True
             running = list(self._running)
         for work in running:
             try:
@@ -236,8 +250,9 @@ class Calls:
             except Exception:  # a plugin's hook may raise anything
                 _log.exception("cancelling %s failed", work.route.cartridge_id)
             work.exchange.close()
+        end_s = time.monotonic() + _CLOSE_GRACE_S
         for work in running:
-            work.wait(_CLOSE_GRACE_S)
+            work.wait(max(0.0, end_s - time.monotonic()))
         self._threads.close()
 
 

@@ -105,7 +105,7 @@ class Cartridge:
         caps = self.descriptor.caps
         if request is None and caps:
             return caps[0]
-        asked = CapUrn.parse(request) if isinstance(request, str) else request
+        asked = None if request is None else CapUrn.of(request)
         serving = [cap for cap in caps if asked is not None and cap.urn.is_dispatchable(asked)]
         if asked is None or not serving:
             offered = ", ".join(str(cap.urn) for cap in caps) or "no cap"

@@ -82,7 +82,7 @@ class Context:
         self.report = report
         self._cancelled = False
         self._on_cancel: set[Callable[[], None]] | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may cancel inside a cancel
         self._parent = parent
         self.offline: bool = offline or (parent is not None and parent.offline)
         self.peer: Peer = _NoPeer() if peer is None else peer

@@ -98,6 +98,9 @@ def _given(
     if given is None:
         default = None if arg is None else arg.default
         return default if isinstance(default, str) else None
+    if not isinstance(given, str | os.PathLike | Pack):
+        msg = f"pack is a {type(given).__name__}; a Pack, a path or a model spec is expected"
+        raise InvalidArgumentError(msg, arg="pack", value=given)
     if arg is None and offer.descriptor.caps:
         msg = f"{offer.id} takes no model, and {given} was given"
         raise InvalidArgumentError(msg, arg="pack", value=given)

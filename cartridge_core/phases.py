@@ -84,6 +84,8 @@ class Work:
             pack = self._download()
             with self._load(pack) as lease:
                 self._infer(lease)
+            # A result that was on its way when the call was cancelled may be lost.
+            self.context.check_cancelled()
             self._reporter.done()
         except BaseException as exc:  # noqa: BLE001 -- raised again in the caller's thread
             self.error = exc

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
+import weakref
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
@@ -74,6 +75,8 @@ class Registry:
         self._router = Router(self._loader, prefer)
         self._calls = Calls(self._loader, self._models, self._router, offline=offline)
         self._open_ones: set[Cartridge] = set()
+        # At exit too: a thread that is inside a native library then would take the process down.
+        self._finish = weakref.finalize(self, self._calls.close)
         self._closed = False
 
     @classmethod
@@ -108,7 +111,8 @@ class Registry:
         environ = os.environ
         listed = [path for path in environ.get("CARTRIDGE_PACKS", "").split(os.pathsep) if path]
         allowed = _names(environ.get("CARTRIDGE_PLUGINS", "")) or None
-        found = discover(packs=[*packs, *listed], allowed=allowed)
+        given = [packs] if isinstance(packs, str | os.PathLike) else packs
+        found = discover(packs=[*given, *listed], allowed=allowed)
         if found.issues and _is_on(environ.get("CARTRIDGE_STRICT")):
             msg = "\n".join(str(issue) for issue in found.issues)
             raise DiscoveryError(msg, issues=tuple(found.issues))
@@ -319,14 +323,14 @@ class Registry:
             model_spec=args.get("model_spec"),
             value=value,
         )
-        return self._calls.start(found, value, args, trust=_trust(trust))
+        return self._calls.start(found, value, args, trust=_trust(trust), owner=self)
 
     def close(self) -> None:
         """Cancel what runs, close what is open and unload everything; again is harmless."""
         if self._closed:
             return
         self._closed = True
-        self._calls.close()
+        self._finish()
         for cartridge in list(self._open_ones):
             try:
                 cartridge.close()
@@ -341,8 +345,8 @@ class Registry:
         context.peer = HostPeer(self._calls, context, (offer.id,))
         return context
 
-    def _offer(self, cartridge_id: str) -> Offer:
-        offer = self._loader.index.get(cartridge_id)
+    def _offer(self, cartridge_id: object) -> Offer:
+        offer = self._loader.index.get(cartridge_id) if isinstance(cartridge_id, str) else None
         if offer is not None:
             return offer
         ids = ", ".join(one.id for one in self._loader.index.offers) or "none"
@@ -358,7 +362,6 @@ class Registry:
 
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):
-            self._calls.close()
             msg = f"{self!r} was never closed; use it as a context manager"
             warnings.warn(msg, ResourceWarning, source=self, stacklevel=2)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from functools import partial
 from typing import TYPE_CHECKING, Self
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 import attrs
 
 from cartridge_core.errors import CancelledError, StateError
+from cartridge_core.threads import check_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -83,6 +85,7 @@ class Residency:
         self._lock = threading.Lock()
         self._entries: dict[Hashable, _Entry] = {}
         self._closed = False
+        self._pid = os.getpid()
 
     def acquire(
         self, key: Hashable, load: Callable[[], Resident], context: Context, *, keep: bool
@@ -125,6 +128,7 @@ class Residency:
                 _close_logged(resident)
 
     def _join(self, key: Hashable, *, keep: bool) -> tuple[_Entry, bool]:
+        check_process(self._pid)
         with self._lock:
             if self._closed:
                 msg = "the registry is closed; discover a new one"

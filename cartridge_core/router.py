@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from cartridge_core import routing
@@ -12,8 +13,6 @@ from cartridge_core.modelspec import FileSpec, ModelSpec
 from cartridge_core.urn import CapUrn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from cartridge_core.loading import Loader
     from cartridge_core.offers import Index
 
@@ -70,8 +69,10 @@ class Router:
             self._routes = (index, routes)
         prefer = as_names(prefer)
         key = (cap, mode, usual_mode, cartridge_id, prefer, model_spec)
-        is_known = isinstance(cap, str | CapUrn) and isinstance(model_spec, str | None)
-        known = routes.get(key) if is_known else None
+        try:
+            known = routes.get(key) if isinstance(model_spec, str | None) else None
+        except TypeError:  # something cannot be hashed; it is named below
+            known = None
         if known is not None and (known.path is None or _changed_ns(known.path) == known.changed):
             return known.route
         request = self.request(
@@ -103,7 +104,7 @@ class Router:
     ) -> routing.Request:
         """Make a request of what a caller passed; arguments and errors as for `find`."""
         return routing.Request(
-            cap=_cap(cap),
+            cap=CapUrn.of(cap),
             mode=_mode(mode),
             usual_mode=usual_mode,
             cartridge_id=cartridge_id,
@@ -129,19 +130,21 @@ def _changed_ns(path: str) -> int | None:
         return None
 
 
-def as_names(prefer: Iterable[str]) -> tuple[str, ...]:
-    """Take one name alone for what it is, and not for its letters."""
-    return (prefer,) if isinstance(prefer, str) else tuple(prefer)
+def as_names(prefer: object) -> tuple[str, ...]:
+    """
+    Read preferences; one name alone is taken for what it is, and not for its letters.
 
-
-def _cap(value: object) -> CapUrn:
-    if isinstance(value, CapUrn):
-        return value
-    if isinstance(value, str):
-        return CapUrn.parse(value)
-    example = "a cap URN such as 'cap:generate-embeddings' is expected"
-    msg = f"cap is a {type(value).__name__}, and {example}"
-    raise InvalidArgumentError(msg, arg="cap", value=value, rule="str or CapUrn")
+    Raises:
+        InvalidArgumentError: They are no names.
+    """
+    if prefer is None or isinstance(prefer, str):
+        return () if prefer is None else (prefer,)
+    given = tuple(prefer) if isinstance(prefer, Iterable) else (prefer,)
+    names = tuple(name for name in given if isinstance(name, str))
+    if len(names) < len(given):
+        msg = f"prefer is {prefer!r}; a list of cartridge ids or plugin names is expected"
+        raise InvalidArgumentError(msg, arg="prefer", value=prefer)
+    return names
 
 
 def _spec(value: object) -> ModelSpec | None:

@@ -80,7 +80,7 @@ class Session:
         self._cap = cap
         self._context = context
         self._inside = threading.Lock()
-        self._cancelling = threading.Lock()
+        self._cancelling = threading.RLock()  # a signal handler may cancel inside a cancel
         self._cancel_asked = False
         self._work = _Work(self._check_cancelled)
         self._session = binding.session_begin(handle, str(cap.urn), parameters, context)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections import deque
 from queue import SimpleQueue
@@ -13,7 +14,7 @@ from cartridge_core.errors import StateError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["END", "End", "Exchange", "HostThreads"]
+__all__ = ["END", "End", "Exchange", "HostThreads", "check_process"]
 
 T = TypeVar("T")
 
@@ -35,6 +36,21 @@ class _Wanted:
 _WANTED = _Wanted()
 
 
+def check_process(pid: int) -> None:
+    """
+    Refuse to work in a fork: threads, and what plugins have open, stay in the parent.
+
+    Args:
+        pid: The process of the one who asks.
+
+    Raises:
+        StateError: This is another process.
+    """
+    if pid != os.getpid():
+        msg = f"this registry is of process {pid}; after a fork discover a new one in the child"
+        raise StateError(msg)
+
+
 class HostThreads:
     """Daemon threads that run one job after another; a new one starts when none is free."""
 
@@ -42,14 +58,16 @@ class HostThreads:
         self._idle: deque[SimpleQueue[Callable[[], None] | None]] = deque()
         self._numbers = itertools.count(1)
         self._closed = False
+        self._pid = os.getpid()
 
     def run(self, job: Callable[[], None]) -> None:
         """
         Start a job; it must not raise.
 
         Raises:
-            StateError: The registry is closed.
+            StateError: The registry is closed, or of another process.
         """
+        check_process(self._pid)
         if self._closed:
             msg = "the registry is closed; discover a new one"
             raise StateError(msg)
@@ -133,6 +151,7 @@ class Exchange(Generic[T]):
             self._chunks.put(END if more is None else more())
         if isinstance(event, End):
             self._ended = True
+            self._events.put(END)  # for a second thread that waits too
             return event
         self._taken += 1
         if self._waits_for_room:

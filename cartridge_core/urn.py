@@ -18,7 +18,7 @@ import attrs
 from cartridge_core._urn_grammar import fault, find_value, read, write
 from cartridge_core._urn_relations import UNKNOWN, UNSET, conforms, meets, score
 from cartridge_core._urn_tagged import MediaUrn, TaggedUrn
-from cartridge_core.errors import UrnError
+from cartridge_core.errors import InvalidArgumentError, UrnError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -112,6 +112,24 @@ class CapUrn:
         effect = _read_effect(text, tags.pop("effect", "declared"))
         _check_admissible(text, in_, out, effect, tags)
         return cls(in_, out, effect=effect, tags=tags)
+
+    @classmethod
+    def of(cls, request: str | Self) -> Self:
+        """
+        Take a request as callers give it: a text, or a cap URN as it is.
+
+        Raises:
+            UrnError: The text is malformed.
+
+            InvalidArgumentError: It is neither.
+        """
+        if isinstance(request, cls):
+            return request
+        if isinstance(request, str):
+            return cls.parse(request)
+        example = "a cap URN such as 'cap:generate-embeddings' is expected"
+        msg = f"cap is a {type(request).__name__}, and {example}"
+        raise InvalidArgumentError(msg, arg="cap", value=request, rule="str or CapUrn")
 
     def __str__(self) -> str:
         text = self._text

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -699,3 +702,184 @@ def test_a_path_in_an_image_or_audio_port_is_made_absolute(tmp_path, monkeypatch
         for value in ("a.png", Path("a.png"), b"\x89PNG"):
             registry.call("cap:look", value)
     assert seen == [str(tmp_path / "a.png"), str(tmp_path / "a.png"), b"\x89PNG"]
+
+
+def test_a_call_gives_its_result_again():
+    """Asked a second time, also after iterating, a call gives the same result."""
+    with registry_of(BatchEcho()) as registry:
+        call = registry.stream(ECHO, "x")
+        assert call.result() is call.result()
+        call = registry.stream(ECHO, "y")
+        list(call)
+        assert call.result().payload == {"text": "y"}
+
+
+def test_error_a_failed_call_raises_again():
+    """Asked a second time, a call that failed raises the same error, and no empty result."""
+    with registry_of(FailingEcho()) as registry:
+        call = registry.stream(ECHO, "x")
+        with pytest.raises(BackendError) as first:
+            call.result()
+        with pytest.raises(BackendError) as second:
+            call.result()
+        assert first.value is second.value
+
+
+def test_error_a_closed_call_has_no_result():
+    """The result of a call that was closed before its end is a CancelledError."""
+    with registry_of(BatchEcho()) as registry:
+        call = registry.stream(ECHO, "x")
+        call.close()
+        with pytest.raises(CancelledError, match="closed before its end"):
+            call.result()
+        call = registry.stream(ECHO, "x")
+        with pytest.raises(CancelledError):
+            call.result(on_progress=lambda event: call.close())
+
+
+def test_error_closing_the_registry_inside_a_call_loses_no_result_silently():
+    """A call whose result is lost to a close ends in CancelledError, never in an empty result."""
+
+    class Chatty(BatchEcho):
+        @hookimpl
+        def cartridge_infer(self, session, value):
+            for number in range(10):
+                session.context.log("info", str(number))
+            return Result(ResultKind.FINAL, "answer")
+
+    for when in range(1, 12):
+        registry = registry_of(Chatty())
+        seen: list[object] = []
+
+        def close(event, registry=registry, seen=seen, when=when):
+            seen.append(event)
+            if len(seen) == when:
+                time.sleep(0.02)
+                registry.close()
+
+        with contextlib.suppress(CancelledError):
+            assert registry.call(ECHO, "x", on_progress=close).payload == "answer"
+        registry.close()
+
+
+def test_two_threads_that_iterate_one_call_both_end():
+    """Each event goes to one of them, and neither waits for ever."""
+    with registry_of(StreamingEcho()) as registry:
+        call = registry.stream(ECHO, ["a"] * 50)
+        threads = [threading.Thread(target=lambda: list(call)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        assert not any(thread.is_alive() for thread in threads)
+        call.close()
+
+
+def test_error_nothing_starts_while_the_registry_closes():
+    """A call that comes during close is refused, and close waits once for all that is stuck."""
+    stuck = threading.Event()
+
+    class Stuck(BatchEcho):
+        @hookimpl
+        def cartridge_infer(self, session, value):
+            stuck.wait(8)
+            return Result(ResultKind.FINAL, value)
+
+    registry = registry_of(Stuck())
+    calls = [registry.stream(ECHO, "x") for _ in range(3)]
+    closer = threading.Thread(target=registry.close)
+    closer.start()
+    time.sleep(0.1)
+    with pytest.raises(StateError, match="the registry is closed"):
+        registry.call(ECHO, "x")
+    stuck.set()
+    closer.join(7)
+    assert not closer.is_alive()
+    for call in calls:
+        call.close()
+
+
+def test_cancel_inside_cancel():
+    """A signal handler that cancels while a cancel is under way does not wait for itself."""
+
+    class Twice(SlowCounter):
+        @hookimpl
+        def cartridge_cancel(self, session):
+            calls[0].cancel()
+
+    counter = Twice()
+    calls = []
+    with registry_of(counter) as registry:
+        calls.append(registry.stream(COUNT, 100_000))
+        assert counter.working.wait(5)
+        calls[0].cancel()
+        with pytest.raises(CancelledError):
+            list(calls[0])
+
+
+def test_a_call_keeps_its_registry():
+    """A registry that nobody else holds lives as long as its call."""
+    with pytest.warns(ResourceWarning, match="never closed"):
+        result = only_a_call()
+    assert result.payload == {"text": "x"}
+
+
+def only_a_call():
+    result = registry_of(BatchEcho()).stream(ECHO, "x").result()
+    gc.collect()
+    return result
+
+
+CHILD = """
+import os, sys, threading, time
+from cartridge_core.errors import StateError
+from cartridge_core.hookspecs import hookimpl
+from cartridge_core.testing import BatchEcho, SlowCounter, registry_of
+"""
+
+
+def run_child(code):
+    words = [sys.executable, "-c", CHILD + code]
+    done = subprocess.run(words, capture_output=True, check=False, text=True, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_error_a_registry_is_refused_after_a_fork():
+    """In a forked child the parent's registry says so, and does not wait for its threads."""
+    code = """
+registry = registry_of(BatchEcho())
+registry.call("cap:echo", "parent")
+pid = os.fork()
+if pid == 0:
+    for use in (lambda: registry.call("cap:echo", "x"), lambda: registry.open("batch-echo-text")):
+        try:
+            use()
+        except StateError as error:
+            print(error)
+    sys.stdout.flush()
+    os._exit(0)
+os.waitpid(pid, 0)
+registry.close()
+"""
+    status, out, err = run_child(code)
+    assert (status, err) == (0, "")
+    assert out.count("after a fork discover a new one in the child") == 2
+
+
+def test_the_end_of_the_program_ends_what_runs():
+    """A program that ends while a call runs cancels it, waits for it, and ends quietly."""
+    code = """
+class Loud(SlowCounter):
+    @hookimpl
+    def cartridge_session_end(self, session):
+        os.write(1, b"ended")
+
+counter = Loud()
+registry = registry_of(counter)
+thread = threading.Thread(target=lambda: registry.call("cap:count", 1_000_000), daemon=True)
+thread.start()
+counter.working.wait()
+"""
+    status, out, err = run_child(code)
+    assert (status, out) == (0, "ended")
+    assert "never closed" not in err

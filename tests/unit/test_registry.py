@@ -106,6 +106,22 @@ def test_a_preference_may_be_one_name():
         assert registry.route("cap:echo").plugin == "failing-echo"
 
 
+@pytest.mark.parametrize("prefer", [5, [3], [None, "x"]], ids=repr)
+def test_error_preferences_that_are_no_names(prefer):
+    """Preferences that are no texts are an invalid argument."""
+    with registry_of(BatchEcho()) as registry:
+        with pytest.raises(InvalidArgumentError, match="prefer is"):
+            registry.call("cap:echo", "x", prefer=prefer)
+
+
+@pytest.mark.parametrize("given", [5, ["x"], None, b"x"], ids=repr)
+def test_error_a_cartridge_id_that_is_no_text(given):
+    """What is no id is not found, and what is installed is said."""
+    with registry_of(BatchEcho()) as registry:
+        with pytest.raises(NoRouteError, match="installed: batch-echo-text"):
+            registry.open(given)
+
+
 def test_error_a_request_that_nothing_offers_points_to_the_doctor():
     """Where something cannot be used, even unreadable, an unserved request says where to look."""
     issue = DiscoveryIssue("cartridge-x", "1", what="descriptor x.json", why="no JSON", fix="Fix.")
