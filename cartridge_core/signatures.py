@@ -165,12 +165,19 @@ class TrustStore:
         Read a trust store; a file that does not exist is a store without keys.
 
         Raises:
-            VerificationError: The file cannot be read, or breaks the form above.
+            VerificationError: The file cannot be read, or breaks the form above; or
+                ``CARTRIDGE_TRUST`` names it, and it does not exist.
         """
         try:
             document = read_json(file.read_bytes(), "$")
             return cls(file, _read_keys(document), min_versions=_read_versions(document))
         except FileNotFoundError:
+            if os.environ.get("CARTRIDGE_TRUST") and file == trust_file():
+                msg = (
+                    f"trust store {file}, which CARTRIDGE_TRUST names, does not exist; "
+                    "correct the variable, or unset it"
+                )
+                raise VerificationError(msg) from None
             return cls(file)
         except (OSError, InvalidArgumentError) as exc:
             msg = f"trust store {file}: {exc}"

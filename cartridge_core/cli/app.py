@@ -10,6 +10,7 @@ import click
 from cartridge_core.cli.catalog import caps, list_, show
 from cartridge_core.cli.doctor import doctor
 from cartridge_core.cli.models import models
+from cartridge_core.cli.options import needs_verb
 from cartridge_core.cli.preflight import preflight
 from cartridge_core.cli.route import route
 from cartridge_core.cli.run import run as run_verb
@@ -48,9 +49,7 @@ def _show_version(context: click.Context, _: click.Parameter, value: bool) -> No
 @click.pass_context
 def _cartridge(context: click.Context) -> None:
     """Ask local AI models for capabilities."""
-    if context.invoked_subcommand is None:
-        click.echo(context.get_help(), err=True)
-        context.exit(_USAGE)
+    needs_verb(context)
 
 
 for _verb in (list_, show, caps, route, preflight, run_verb, models, doctor):

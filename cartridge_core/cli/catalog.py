@@ -10,6 +10,7 @@ import click
 from cartridge_core.cli.options import prints_result
 from cartridge_core.cli.plain import as_plain
 from cartridge_core.cli.tables import table
+from cartridge_core.cli.values import flags_of
 from cartridge_core.errors import NoRouteError
 
 if TYPE_CHECKING:
@@ -24,12 +25,13 @@ __all__ = ["caps", "list_", "show"]
 @prints_result
 @click.pass_obj
 def list_(terminal: Terminal) -> None:
-    """List the cartridges that are installed, and what cannot be used."""
+    """List what is installed, and what of it cannot be used."""
     with terminal.registry() as registry:
         rows = [_row(offer) for offer in registry.offers]
         issues = registry.issues
     document = {"cartridges": rows, "issues": issues}
-    terminal.give(document, "\n".join([_listed(rows), *(f"unusable: {each}" for each in issues)]))
+    heading = _listed(rows) if rows or not issues else "no cartridge can be used"
+    terminal.give(document, "\n".join([heading, *(f"unusable: {each}" for each in issues)]))
 
 
 def _row(offer: Offer) -> dict[str, object]:
@@ -108,6 +110,7 @@ def _cap_row(offer: Offer, cap: Cap) -> dict[str, object]:
 def _arg_row(cap: Cap, arg: Arg) -> dict[str, object]:
     row: dict[str, object] = {
         "name": arg.name,
+        "cli_flags": flags_of(arg),
         "media_urn": str(arg.media_urn),
         "main": arg is cap.main,
         "required": arg.required,
@@ -121,12 +124,14 @@ def _arg_row(cap: Cap, arg: Arg) -> dict[str, object]:
 
 def _cap_text(offer: Offer, cap: Cap) -> str:
     heading = f"{cap.urn}\n  {cap.title}: {offer.id} ({offer.descriptor.mode.value})"
-    rows = [(_name(cap, arg), _default(arg), arg.description or "") for arg in cap.args]
+    rows = [(arg.name, _typed(cap, arg), _default(arg), arg.description or "") for arg in cap.args]
     return "\n".join([heading, *([table(rows, indent="    ")] if rows else [])])
 
 
-def _name(cap: Cap, arg: Arg) -> str:
-    return "VALUE" if arg is cap.main else arg.name
+def _typed(cap: Cap, arg: Arg) -> str:
+    """Show how an argument is given on the command line."""
+    ways = [*(["VALUE"] if arg is cap.main else []), *flags_of(arg)]
+    return ", ".join(ways) or f"--set {arg.name}="
 
 
 def _default(arg: Arg) -> str:

@@ -14,7 +14,7 @@ from cartridge_core.cli.version import own_version
 from cartridge_core.errors import CartridgeError, DiscoveryError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from cartridge_core.cli.terminal import Terminal
     from cartridge_core.registry import Registry
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["doctor"]
 
+_HUB_VARIABLES = ("HF_HOME", "HF_HUB_OFFLINE", "HF_ENDPOINT")
 _VARIABLES = (
     "CARTRIDGE_CACHE",
     "CARTRIDGE_TRUST",
@@ -49,7 +50,7 @@ def doctor(terminal: Terminal, *, strict: bool) -> None:
         issues = registry.issues
     document = {
         "versions": {"python": platform.python_version(), "cartridge-core": own_version()},
-        "environment": {name: os.environ.get(name) for name in _VARIABLES},
+        "environment": {name: os.environ.get(name) for name in _shown_variables()},
         "cartridges": states,
         "issues": issues,
     }
@@ -57,6 +58,10 @@ def doctor(terminal: Terminal, *, strict: bool) -> None:
     if issues and strict:
         msg = f"{len(issues)} of the installed plugins, descriptors and packs cannot be used"
         raise DiscoveryError(msg, issues=issues)
+
+
+def _shown_variables() -> list[str]:
+    return [*_VARIABLES, *(name for name in _HUB_VARIABLES if name in os.environ)]
 
 
 def _state(registry: Registry, cartridge_id: str) -> dict[str, object]:
@@ -72,12 +77,14 @@ def _state(registry: Registry, cartridge_id: str) -> dict[str, object]:
     return {"id": cartridge_id, "ok": not problems, "problems": problems}
 
 
-def _text(states: list[dict[str, object]], issues: Iterable[DiscoveryIssue]) -> str:
+def _text(states: list[dict[str, object]], issues: Sequence[DiscoveryIssue]) -> str:
     facts = [("python", platform.python_version()), ("cartridge-core", own_version())]
-    facts += [(name, os.environ.get(name) or "not set") for name in _VARIABLES]
+    facts += [(name, os.environ.get(name) or "not set") for name in _shown_variables()]
     rows = [(state["id"], _verdict(state["problems"])) for state in states]
-    parts = [table(facts), table(rows) or "no cartridge is installed"]
-    parts += [f"issue: {issue}" for issue in issues]
+    none = "no cartridge can be used" if issues else "no cartridge is installed"
+    parts = [table(facts), table(rows) or none, *(f"issue: {issue}" for issue in issues)]
+    if issues:
+        parts.append("With --strict an issue is an error.")
     return "\n\n".join(parts)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cartridge_core.cli.meter import Meter
-from cartridge_core.cli.options import prints_result
+from cartridge_core.cli.options import needs_verb, prints_result
 from cartridge_core.errors import LoadError
 
 if TYPE_CHECKING:
@@ -22,9 +22,11 @@ _GET = f'cap:download-model;{_SPEC};out="media:download-result;enc=utf-8;file-pa
 _PATH = f'cap:{_SPEC};model-path;out="media:enc=utf-8;model-path;record"'
 
 
-@click.group
-def models() -> None:
+@click.group(invoke_without_command=True)
+@click.pass_context
+def models(context: click.Context) -> None:
     """Fetch models and find them on this machine."""
+    needs_verb(context)
 
 
 @models.command

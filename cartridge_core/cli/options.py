@@ -9,9 +9,25 @@ import click
 
 from cartridge_core.cli.terminal import Terminal
 
-__all__ = ["prints_result", "read_sets", "routes", "sets"]
+__all__ = ["KeepsDashes", "needs_verb", "prints_result", "read_sets", "routes", "sets"]
 
 F = TypeVar("F", bound=Callable[..., object])
+
+_USAGE = 2
+
+
+class KeepsDashes(click.Command):
+    """A command whose argument ``words`` keeps the ``--`` that ends the flags."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        """Parse as usual, and put the ``--`` back before the words that came after it."""
+        after = args[args.index("--") + 1 :] if "--" in args else None
+        rest = super().parse_args(context, args)
+        if after is not None:
+            words = context.params["words"]
+            place = max(0, len(words) - len(after))
+            context.params["words"] = (*words[:place], "--", *words[place:])
+        return rest
 
 
 def _terminal(context: click.Context) -> Terminal:
@@ -75,6 +91,13 @@ def sets(command: F) -> F:
         help="An argument; repeatable. `cartridge caps` lists them.",
     )
     return option(command)
+
+
+def needs_verb(context: click.Context) -> None:
+    """End a group that was called without one of its verbs: its help, as wrong usage."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help(), err=True)
+        context.exit(_USAGE)
 
 
 def read_sets(settings: tuple[str, ...]) -> list[tuple[str, str]]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
+
+import attrs
 
 from cartridge_core.cli.plain import as_plain
 from cartridge_core.results import Result, ResultKind
@@ -16,6 +19,11 @@ if TYPE_CHECKING:
     from cartridge_core.progress import Log, Progress
 
 __all__ = ["print_events", "print_result"]
+
+
+_COLUMNS = 80
+_NEW_LINE = "\r\x1b[K"
+"""Clears the line of a terminal, and starts it again."""
 
 
 def print_result(terminal: Terminal, result: Result) -> None:
@@ -30,19 +38,22 @@ def print_events(terminal: Terminal, call: Call, meter: Meter) -> None:
     """
     Print a call's events as they come.
 
-    For people: the increments of a cartridge whose PARTIAL results append, else each FINAL one.
+    For people: the text as it grows where PARTIAL results append; where they replace, each FINAL
+    one, and on a terminal the text so far before it.
     """
-    appends = call.route.offer.descriptor.partial == "append"
-    in_line = False
-    for event in call:
-        if not isinstance(event, Result):
-            meter.note(event)
-        else:
-            meter.stop()
-        if terminal.json:
-            terminal.write(terminal.dump(_document(event)))
-        elif isinstance(event, Result):
-            in_line = _print_event(terminal, event, appends=appends, in_line=in_line)
+    live = _Live(terminal, call.route.offer.descriptor.partial)
+    try:
+        for event in call:
+            if not isinstance(event, Result):
+                meter.note(event)
+            else:
+                meter.stop()
+            if terminal.json:
+                terminal.write(terminal.dump(_document(event)))
+            elif isinstance(event, Result):
+                live.show(event)
+    finally:
+        live.end_line()
 
 
 def _document(event: Progress | Log | Result) -> dict[str, object]:
@@ -51,18 +62,54 @@ def _document(event: Progress | Log | Result) -> dict[str, object]:
     return {"event": type(event).__name__.lower(), **fields}
 
 
-def _print_event(terminal: Terminal, result: Result, *, appends: bool, in_line: bool) -> bool:
-    """Print a result of a stream; say whether a line has begun."""
-    if result.kind is ResultKind.FINAL:
-        if in_line:
-            terminal.write("\n")
-        else:
-            _print_payload(terminal, result.payload)
-        return False
-    if result.kind is ResultKind.PARTIAL and appends and isinstance(result.payload, str):
-        terminal.write(result.payload)
-        return True
-    return in_line
+@attrs.define
+class _Live:
+    """The results of a stream, for a person."""
+
+    terminal: Terminal
+    partial: str | None
+    shown: str = ""
+    """What stands on the screen of a segment that has no FINAL yet; of increments, the last."""
+
+    def show(self, result: Result) -> None:
+        """Print a result, or what is new in it."""
+        if result.kind is ResultKind.FINAL:
+            self._commit(result.payload)
+        elif result.kind is ResultKind.PARTIAL and (text := _growing(result.payload)):
+            if self.partial == "append":
+                self.terminal.write(text)
+                self.shown = text
+            elif self.partial == "replace" and self.terminal.out.isatty():
+                self.shown = " ".join(text.split())[1 - _columns(self.terminal) :]
+                self.terminal.write(_NEW_LINE + self.shown)
+
+    def _commit(self, payload: object) -> None:
+        if self.shown and self.partial == "append":
+            self.end_line()
+            return
+        if self.shown:
+            self.shown = ""
+            self.terminal.write(_NEW_LINE)
+        _print_payload(self.terminal, payload)
+
+    def end_line(self) -> None:
+        """End the line that has begun, if one has."""
+        shown, self.shown = self.shown, ""
+        if shown and not shown.endswith("\n"):
+            self.terminal.write("\n")
+
+
+def _growing(payload: object) -> str | None:
+    """Give the text of a PARTIAL result: its payload, or that record's field."""
+    text = payload.get("text") if isinstance(payload, Mapping) else payload
+    return text if isinstance(text, str) else None
+
+
+def _columns(terminal: Terminal) -> int:
+    try:
+        return os.get_terminal_size(terminal.out.fileno()).columns or _COLUMNS
+    except OSError:
+        return _COLUMNS
 
 
 def _print_payload(terminal: Terminal, payload: object) -> None:

@@ -9,10 +9,11 @@ import click
 
 from cartridge_core.arguments import bind
 from cartridge_core.cli.meter import Meter
-from cartridge_core.cli.options import prints_result, read_sets, routes, sets
+from cartridge_core.cli.options import KeepsDashes, prints_result, read_sets, routes, sets
 from cartridge_core.cli.printing import print_events, print_result
 from cartridge_core.cli.source import read_source
 from cartridge_core.cli.values import read_value, read_values, split_words
+from cartridge_core.descriptor import IoMode
 from cartridge_core.errors import NoRouteError
 from cartridge_core.urn import CapUrn
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from cartridge_core.calls import Call
-    from cartridge_core.capdefs import Arg
     from cartridge_core.cli.terminal import Terminal
     from cartridge_core.registry import Registry
     from cartridge_core.results import Result
@@ -40,7 +40,7 @@ class _Request:
     model_spec: str | None
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(cls=KeepsDashes, context_settings={"ignore_unknown_options": True})
 @click.argument("cap")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[VALUE]... [--ARG VALUE]...")
 @sets
@@ -64,9 +64,18 @@ def run(
 ) -> None:
     """Ask for the capability CAP, a cap URN, with VALUE as its input.
 
-    Without VALUE and --input the input is stdin, unless that is a terminal. Other arguments are
-    given by --set, or by the flags that the cap declares. With --stream --json every event is one
-    JSON object on a line of its own.
+    Several VALUEs are a list where the input takes one, as in `cartridge run
+    cap:generate-embeddings 'a cat' 'a dog'`, and chunks where it is streaming. After -- every word
+    is a VALUE. Without VALUE and --input the input is stdin, unless that is a terminal; a
+    streaming input takes its text line by line.
+
+    Other arguments are given by --set, or by the flags that the cap declares: `cartridge caps`
+    lists them. A flag of an argument that is true or false is true where it stands alone. It takes
+    its value as --flag=false, or as the next word where that reads like one (true, false, yes, no,
+    on, off, 1, 0); it must be true or false.
+
+    --stream prints text as it grows. With --stream --json every event is one JSON object on a
+    line of its own.
     """
     pairs = read_sets(settings)
     if model_spec is not None:
@@ -81,9 +90,7 @@ def run(
     terminal.capture()
     with terminal.registry() as registry:
         route = _route(registry, request, words, stream=stream)
-        inputs, flagged = split_words(route.cap, words)
-        args = read_values(route.cap.args, [*pairs, *flagged])
-        value = _input(route.cap.main, inputs, source)
+        value, args = _read(route, words, pairs, source)
         _call(terminal, registry, route, value, args, stream=stream)
 
 
@@ -116,15 +123,24 @@ def _takes_spec(registry: Registry, request: _Request) -> bool:
     return any(CapUrn.parse(one.cap).in_.has("model-spec") for one in explanation.candidates)
 
 
-def _input(main: Arg | None, inputs: list[str], source: str | None) -> object:
-    """Give the value of the main argument; None where none is given."""
-    if source is not None and inputs:
+def _read(
+    route: Route, words: Sequence[str], pairs: list[tuple[str, str]], source: str | None
+) -> tuple[object, dict[str, object]]:
+    """Give the value of the main argument, None where none is given, and the other arguments."""
+    main = route.cap.main
+    chunked = main is not None and main.streaming and route.mode is IoMode.STREAMING
+    several = main is not None and (main.is_sequence or chunked)
+    inputs, flagged = split_words(route.cap, words, several=several)
+    args = read_values(route.cap.args, [*pairs, *flagged])
+    if inputs and source is not None:
         msg = "VALUE and --input are given; one of them is the input"
         raise click.UsageError(msg)
-    if main is None or not inputs:
-        return inputs[0] if inputs else read_source(main, source)
-    values = [read_value(main, text) for text in inputs]
-    return values[0] if len(values) == 1 else values
+    if inputs:
+        values = [text if main is None else read_value(main, text) for text in inputs]
+        return (values[0] if len(values) == 1 else values), args
+    if main is not None and main.name in args and source is None:
+        return None, args
+    return read_source(main, source, chunked=chunked), args
 
 
 def _call(

@@ -13,9 +13,18 @@ if TYPE_CHECKING:
 
     from cartridge_core.capdefs import Arg, Cap
 
-__all__ = ["is_binary", "read_value", "read_values", "split_words"]
+__all__ = [
+    "flags_of",
+    "is_binary",
+    "is_text",
+    "read_value",
+    "read_values",
+    "split_flags",
+    "split_words",
+]
 
 _TEXT = frozenset({"string"})
+_LIKE_BOOLEANS = frozenset({"true", "false", "yes", "no", "on", "off", "1", "0"})
 _OPAQUE = ("image", "audio", "video")
 _IMPLIED = (
     ("list", "array"),
@@ -79,9 +88,16 @@ def read_values(args: Iterable[Arg], pairs: Iterable[tuple[str, str]]) -> dict[s
     return given
 
 
-def split_words(cap: Cap, words: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
+def split_words(
+    cap: Cap, words: Sequence[str], *, several: bool
+) -> tuple[list[str], list[tuple[str, str]]]:
     """
     Tell a cap's input from the flags that its arguments declare.
+
+    Args:
+        cap: Whose arguments they are.
+        words: As typed; after ``--`` there are no flags.
+        several: Whether the main argument takes any number of words.
 
     Returns:
         The words of the main argument, and other arguments as name and text.
@@ -90,25 +106,48 @@ def split_words(cap: Cap, words: Sequence[str]) -> tuple[list[str], list[tuple[s
         UsageError: A flag is not declared or lacks its value, or there are more words than the
             cap takes.
     """
-    inputs: list[str] = []
+    inputs, pairs = split_flags(cap.args, words)
+    return (inputs, pairs) if several else _by_position(cap, inputs, pairs)
+
+
+def split_flags(
+    args: Iterable[Arg], words: Sequence[str]
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """
+    Tell the flags that arguments declare from the other words.
+
+    Returns:
+        The other words, and the arguments as name and text.
+
+    Raises:
+        UsageError: A flag is not declared or lacks its value.
+    """
+    others: list[str] = []
     pairs: list[tuple[str, str]] = []
-    flags = {
-        str(source.value): arg for arg in cap.args for source in arg.sources if _flag(source.kind)
-    }
+    flags = {flag: arg for arg in args for flag in flags_of(arg)}
     left = list(words)
     while left:
         word = left.pop(0)
-        if not word.startswith("--") or word == "--":
-            inputs.append(word)
+        if word == "--":
+            return [*others, *left], pairs
+        if not word.startswith("--"):
+            others.append(word)
             continue
         flag, equals, text = word.partition("=")
-        arg = flags.get(flag)
-        if arg is None:
-            known = ", ".join(sorted(flags)) or "none"
-            msg = f"no such option: {flag}; the cap's own are {known}"
-            raise click.UsageError(msg)
-        pairs.append((arg.name, text if equals else _next(arg, flag, left)))
-    return _by_position(cap, inputs, pairs)
+        if flag not in flags:
+            raise _unknown(flag, flags)
+        pairs.append((flags[flag].name, text if equals else _next(flags[flag], flag, left)))
+    return others, pairs
+
+
+def flags_of(arg: Arg) -> list[str]:
+    """Give the flags that an argument declares."""
+    return [str(source.value) for source in arg.sources if source.kind == "cli_flag"]
+
+
+def is_text(arg: Arg) -> bool:
+    """Say whether an argument takes any text as it is."""
+    return not is_binary(arg) and _types(arg) == _TEXT
 
 
 def is_binary(arg: Arg) -> bool:
@@ -121,13 +160,21 @@ def is_binary(arg: Arg) -> bool:
     return not urn.has("enc") and not any(urn.has(marker) for marker, _ in _IMPLIED)
 
 
-def _flag(kind: str) -> bool:
-    return kind == "cli_flag"
+def _unknown(flag: str, flags: Iterable[str]) -> click.UsageError:
+    """Refuse a flag; the nearest one may be an argument's or the command's own."""
+    import difflib  # noqa: PLC0415 -- only an error needs it
+
+    options = click.get_current_context().command.params
+    own = [name for option in options for name in option.opts if name.startswith("--")]
+    close = difflib.get_close_matches(flag, [*flags, *own], n=1)
+    hint = f" Did you mean {close[0]}?" if close else ""
+    known = ", ".join(sorted(flags)) or "none"
+    return click.UsageError(f"no such option: {flag}.{hint} The arguments have {known}")
 
 
 def _next(arg: Arg, flag: str, left: list[str]) -> str:
-    """Take the value after a flag; a flag of a bool may stand alone."""
-    if _types(arg) == {"boolean"} and (not left or left[0] not in {"true", "false"}):
+    """Take the value after a flag; that of a bool stands alone before any other word."""
+    if _types(arg) == {"boolean"} and (not left or left[0].lower() not in _LIKE_BOOLEANS):
         return "true"
     if not left:
         msg = f"option {flag} needs a value"
@@ -139,7 +186,7 @@ def _by_position(
     cap: Cap, inputs: list[str], pairs: list[tuple[str, str]]
 ) -> tuple[list[str], list[tuple[str, str]]]:
     """Give the second and later words to the arguments that declare their position."""
-    if cap.main is None or cap.main.is_sequence or len(inputs) < 2:
+    if cap.main is None or len(inputs) < 2:
         return inputs, pairs
     places = {s.value: arg for arg in cap.args for s in arg.sources if s.kind == "position"}
     for position, text in enumerate(inputs[1:], start=1):

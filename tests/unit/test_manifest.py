@@ -81,7 +81,8 @@ def change(root: Path, **fields: object) -> None:
 @pytest.fixture
 def pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pack:
     """A full pack, read while it was right, on a machine without a trust store."""
-    monkeypatch.setenv("CARTRIDGE_TRUST", str(tmp_path / "no-trust.json"))
+    monkeypatch.delenv("CARTRIDGE_TRUST", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-config"))
     return Pack.from_path(make_pack(tmp_path / "pack"))
 
 

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cartridge_core.errors import VerificationError
 from cartridge_core.manifest import verify
 from cartridge_core.pack import Pack, Trust
-from cartridge_core.signatures import signed_message, trust_file
+from cartridge_core.signatures import TrustStore, signed_message, trust_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -413,3 +413,13 @@ def test_trust_file_is_found_in_order(tmp_path: Path, monkeypatch: pytest.Monkey
     assert trust_file().as_posix() == "/config/cartridge/trust.json"
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
     assert trust_file() == tmp_path / ".config" / "cartridge" / "trust.json"
+
+
+def test_error_a_store_that_the_environment_names_must_exist(tmp_path, monkeypatch):
+    """A path in CARTRIDGE_TRUST that leads nowhere is a mistake, and not a store without keys."""
+    missing = tmp_path / "trust.json"
+    monkeypatch.setenv("CARTRIDGE_TRUST", str(missing))
+    with pytest.raises(VerificationError, match="which CARTRIDGE_TRUST names, does not exist"):
+        TrustStore.read(trust_file())
+    monkeypatch.delenv("CARTRIDGE_TRUST")
+    assert TrustStore.read(missing).keys == {}
