@@ -88,6 +88,11 @@ class Call:
         Returns:
             The FINAL result. Where a streaming cartridge gave several, one whose payload is the
             list of theirs; where it gave none, one with an empty list.
+
+        Raises:
+            CancelledError: Somebody cancelled the call, or it was closed before its end.
+
+            CartridgeError: What the cartridge raised, unchanged.
         """
         try:
             for event in self:
@@ -201,9 +206,10 @@ class Calls:
         elif isinstance(value, Iterable) and _is_chunked(route.cap, value):
             chunks, value = iter(value), None
         elif isinstance(value, Iterator):
+            instead = "a list" if main is not None and main.is_sequence else "one value"
             msg = (
                 f"{route.cap.urn} takes its input in one piece, and a {type(value).__name__} was "
-                "given: its main argument does not declare `streaming`; pass a list or a text"
+                f"given: its main argument does not declare `streaming`; pass {instead}"
             )
             raise InvalidArgumentError(msg, arg=main.name if main else "value", value=value)
         else:

@@ -83,7 +83,7 @@ class Cartridge:
         End its sessions and close it; again is harmless.
 
         Raises:
-            StateError: Another thread is inside one of its sessions, which is cancelled now;
+            StateError: A call is inside one of its sessions, which is cancelled now;
                 close again when it is out.
         """
         if self._closed:

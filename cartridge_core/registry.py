@@ -104,6 +104,8 @@ class Registry:
 
         Raises:
             DiscoveryError: Something cannot be used, and ``CARTRIDGE_STRICT=1`` is set.
+
+            InvalidArgumentError: ``trust`` is none of the three.
         """
         # Deferred: only a discovery needs it, as it does importlib_metadata.
         from cartridge_core.discovery import discover  # noqa: PLC0415 -- see above
@@ -203,6 +205,8 @@ class Registry:
         Raises:
             NoRouteError: No usable cartridge has this id.
 
+            InvalidArgumentError: An option breaks its declared rule.
+
             LoadError: Its plugin cannot be imported.
         """
         offer = self._offer(cartridge_id)
@@ -228,6 +232,8 @@ class Registry:
 
         Raises:
             NoRouteError: No usable cartridge has this id.
+
+            InvalidArgumentError: An option breaks its declared rule.
 
             PreflightError: This machine lacks something.
 
@@ -283,6 +289,11 @@ class Registry:
             AmbiguousRouteError: Several serve it equally well.
 
             InvalidArgumentError: An argument breaks its declared rule.
+
+            PreflightError: This machine lacks something.
+
+            LoadError: The plugin or the model cannot be loaded; `VerificationError` where a pack
+                does not prove what it must.
 
             CartridgeError: What the cartridge raised, unchanged.
         """

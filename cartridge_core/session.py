@@ -110,7 +110,7 @@ class Session:
 
             InvalidArgumentError: The value breaks the main argument's rule.
 
-            StateError: The session has ended, or another thread is inside.
+            StateError: The session has ended, or another call is inside.
 
             CancelledError: `cancel` was called before or during this call.
 
@@ -138,7 +138,7 @@ class Session:
 
             InvalidArgumentError: The chunk breaks the main argument's rule.
 
-            StateError: After `flush` or `end`, or while another thread is inside.
+            StateError: After `flush` or `end`, or while another call is inside.
 
             CancelledError: `cancel` was called before or during this call.
 
@@ -167,7 +167,7 @@ class Session:
         Raises:
             UnsupportedError: The cartridge's ``io.mode`` is ``batch``.
 
-            StateError: After `end`, or while another thread is inside.
+            StateError: After `end`, or while another call is inside.
 
             CancelledError: `cancel` was called before or during this call.
 
@@ -195,7 +195,7 @@ class Session:
         Raises:
             UnsupportedError: The cartridge's ``io.mode`` is ``batch``.
 
-            StateError: After `end`, or while another thread is inside.
+            StateError: After `end`, or while another call is inside.
 
             CancelledError: `cancel` was called before or during this call.
 
@@ -244,7 +244,7 @@ class Session:
         End the session; again is harmless.
 
         Raises:
-            StateError: Another thread is inside; `cancel` first and let it come out.
+            StateError: Another call is inside; `cancel` first and let it come out.
         """
         if not self._inside.acquire(blocking=False):
             msg = "end"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import doctest
+import enum
 import inspect
 import io
 import os
@@ -20,22 +21,46 @@ import pytest
 from sybil import Sybil
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
 
-from cartridge_core import Descriptor, InvalidArgumentError, errors
+import cartridge_core
+from cartridge_core import (
+    Call,
+    Cartridge,
+    Descriptor,
+    InvalidArgumentError,
+    Phase,
+    Registry,
+    ResultKind,
+    Session,
+    SessionState,
+    errors,
+    tasks,
+    testing,
+)
 from cartridge_core.__main__ import main
 from cartridge_core.hookspecs import HOOKS_VERSION, HookSpecs
 from cartridge_core.schema import Schema
+from cartridge_core.testing.contract import CartridgeContract
+from cartridge_core.testing.describing import Describing
+from cartridge_core.testing.subject import Subject
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from sybil import Example
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 README = ROOT / "README.md"
-TUTORIAL = DOCS / "first-cartridge.md"
-PAGES = sorted([README, *DOCS.glob("*.md")])
-OTHERS = sorted([*ROOT.glob("C*.md"), *ROOT.glob("plugins/*/README.md")])
+TUTORIALS = {
+    DOCS / "first-cartridge.md": "cartridge-words",
+    DOCS / "streaming-cartridge.md": "cartridge-sentences",
+}
+"""The pages that are followed step by step, and the distribution that each leads to."""
+
+PLUGINS = sorted(ROOT.glob("plugins/*/README.md"))
+PAGES = [*sorted([README, *DOCS.glob("*.md")]), *PLUGINS]
+WITH_A_MODEL = [README, DOCS / "python-api.md", *PLUGINS]
+"""Pages whose examples run a real model."""
 
 _FENCE = r"^```{language}\n(.*?)^```$"
 _FILE = re.compile(r"^File `([^`]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -101,9 +126,13 @@ EXAMPLES = Sybil(
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=[pytest.mark.integration] if page == README else [], id=page.name)
+        pytest.param(
+            page,
+            marks=[pytest.mark.integration] if page in WITH_A_MODEL else [],
+            id=page.relative_to(ROOT).as_posix(),
+        )
         for page in PAGES
-        if page != TUTORIAL
+        if page not in TUTORIALS
     ],
 )
 def test_examples_run_as_printed(page: Path) -> None:
@@ -115,7 +144,9 @@ def test_examples_run_as_printed(page: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [*PAGES, *OTHERS], ids=lambda page: page.relative_to(ROOT).as_posix()
+    "page",
+    [*PAGES, *sorted(ROOT.glob("C*.md"))],
+    ids=lambda page: page.relative_to(ROOT).as_posix(),
 )
 def test_links_lead_somewhere(page: Path) -> None:
     """A relative link names a file or a folder that is there."""
@@ -200,24 +231,180 @@ def test_every_keyword_of_a_schema_is_documented() -> None:
     assert sorted(documented) == sorted(read_here)
 
 
+def documented() -> dict[str, str]:
+    """Give the section of every name that python-api.md has a signature of."""
+    sections = re.split(r"^### `([\w.]+)`$", read("python-api.md"), flags=re.MULTILINE)
+    return dict(zip(sections[1::2], sections[2::2], strict=True))
+
+
+def is_enum(name: str) -> bool:
+    """Say whether a name on python-api.md is an enum's, which has a table and no signature."""
+    return isinstance(of_code(name), enum.EnumType)
+
+
+def of_code(name: str) -> object:
+    """Give what a name on python-api.md stands for: the code of a method, a function or a class."""
+    owner, _, member = name.rpartition(".")
+    if owner in {"", "tasks"}:
+        return getattr(tasks if owner else cartridge_core, member)
+    return inspect.getattr_static(getattr(cartridge_core, owner), member)
+
+
+def function_of(found: object) -> Callable[..., object]:
+    """Give the function behind a class, a property, a class method or a function."""
+    if isinstance(found, type):
+        found = vars(found)["__init__"]
+    elif isinstance(found, property):
+        found = found.fget
+    elif isinstance(found, classmethod):
+        found = found.__func__
+    assert inspect.isfunction(found)
+    return found
+
+
+def signature(found: object) -> list[object]:
+    """Give what it is, its parameters with kinds, defaults and types, and what it returns."""
+    function = function_of(found)
+    module = sys.modules.get(function.__module__)
+
+    def spell(annotation: object) -> str:
+        public = re.sub(
+            r"\b_[A-Z]\w+", lambda alias: str(getattr(module, alias[0])), str(annotation)
+        )
+        return re.sub(r"\b[a-z]+\.", "", public)
+
+    whole = inspect.signature(function)
+    return [
+        type(found) if isinstance(found, property | classmethod) else None,
+        *(
+            (one.name, one.kind, one.default, spell(one.annotation))
+            for one in whole.parameters.values()
+        ),
+        spell(whole.return_annotation),
+    ]
+
+
+def test_the_python_api_is_documented_completely() -> None:
+    """python-api.md has every public member of what a caller holds, and every task."""
+    held = [Registry, Call, Cartridge, Session]
+    members = {f"{one.__name__}.{name}" for one in held for name in vars(one) if name[0] != "_"}
+    values = {"Result", "ResultKind", "Progress", "Phase", "Log", "Record", "SessionState"}
+    assert set(documented()) == members | values | {f"tasks.{name}" for name in tasks.__all__}
+
+
+@pytest.mark.parametrize("name", [name for name in documented() if not is_enum(name)])
+def test_a_signature_in_the_python_api_is_that_of_the_code(name: str) -> None:
+    """Names, kinds, defaults and types of the parameters, and the type returned, are the same."""
+    (text,) = blocks(documented()[name], "pyi")
+    namespace: dict[str, object] = {"__name__": "page"}
+    exec(f"from __future__ import annotations\n{text}", namespace)  # noqa: S102 -- a signature
+    assert signature(namespace[name.rpartition(".")[2]]) == signature(of_code(name))
+
+
+@pytest.mark.parametrize("name", [name for name in documented() if not is_enum(name)])
+def test_the_python_api_names_what_is_raised(name: str) -> None:
+    """What a docstring has under Raises stands in the section too."""
+    raised = set(re.findall(r"^ +(\w+Error):", inspect.getdoc(of_code(name)) or "", re.MULTILINE))
+    assert raised <= set(re.findall(r"`(\w+Error)`", documented()[name]))
+
+
+@pytest.mark.parametrize("kind", [ResultKind, Phase, SessionState], ids=lambda kind: kind.__name__)
+def test_the_python_api_has_every_member_of_an_enum(kind: type[enum.Enum]) -> None:
+    """The table below the heading of an enum has its members, in their order."""
+    names = [row[0] for row in rows(read("python-api.md"), f"`{kind.__name__}`")]
+    assert names == [member.name for member in kind]
+
+
+def test_the_typed_example_is_typed(tmp_path: Path) -> None:
+    """Mypy finds in the example of the section Types what its comments say, and nothing else."""
+    section = read("python-api.md").partition("## Types\n")[2].partition("\n## ")[0]
+    (text,) = blocks(section, "python")
+    page = tmp_path / "page.py"
+    page.write_text(text, encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--hide-error-codes"]
+    command += ["--no-error-summary", f"--cache-dir={tmp_path / 'cache'}", str(page)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 -- mypy
+    expected = [
+        f"{page}:{number}: error: {line.partition('# error: ')[2]}"
+        for number, line in enumerate(text.splitlines(), 1)
+        if "# error: " in line
+    ]
+    assert done.stdout.splitlines() == expected
+
+
+def test_what_an_author_says_to_the_contract_suite_is_documented() -> None:
+    """The table of contract.md has what a class may override, with its arguments, and no more."""
+    classes = {
+        name: getattr(testing, name) for name in testing.__all__ if name.endswith("Contract")
+    }
+    classes["all"] = Subject
+    page = read("contract.md")
+    for member, owner, usual, _ in rows(page, "What an author says"):
+        name, _, arguments = member.partition("(")
+        found = vars(classes[owner]).get(name)
+        if arguments:
+            assert list(inspect.signature(found).parameters) == arguments.strip(")").split(", ")
+        elif isinstance(found, tuple | float):
+            assert usual == repr(found)
+    fixtures = {row[0] for row in rows(page, "Fixtures for tests of your own")}
+    told = {row[0].partition("(")[0] for row in rows(page, "What an author says")}
+    members = {name for name in vars(Subject) | Subject.__annotations__ if name[0] != "_"}
+    assert told | fixtures == members | {"chunks", "slow_value"}
+
+
+@pytest.mark.parametrize(
+    ("heading", "classes"),
+    [
+        ("Facts about every cartridge", [Describing, CartridgeContract]),
+        (
+            "Facts about a batch cartridge",
+            [testing.BatchContract, testing.CancellableBatchContract],
+        ),
+        ("Facts about a streaming cartridge", [testing.StreamingContract]),
+    ],
+)
+def test_every_fact_of_the_contract_suite_is_documented(heading: str, classes: list[type]) -> None:
+    """The tables of contract.md have the tests of the classes, in the words of their docstrings."""
+    tests = {
+        name: test for one in classes for name, test in vars(one).items() if name[:5] == "test_"
+    }
+    found = {row[0]: row[1] for row in rows(read("contract.md"), heading) if row[0][:5] == "test_"}
+    assert found == {
+        name: str(test.__doc__).splitlines()[0].replace("``", "`") for name, test in tests.items()
+    }
+
+
+def test_the_example_of_the_contract_suite_passes_it(tmp_path: Path) -> None:
+    """The test class that contract.md shows, run by pytest, finds the example good."""
+    page = tmp_path / "test_page.py"
+    page.write_text("\n".join(blocks(read("contract.md"), "python")), encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "--quiet", "-p", "no:cacheprovider", str(page)]
+    done = subprocess.run(  # noqa: S603 -- pytest, in a folder of its own
+        command, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    assert "skipped" not in done.stdout
+
+
 @attrs.frozen
 class Reader:
-    """Somebody who follows the tutorial, in an environment that sees the packages of this one."""
+    """Somebody who follows a tutorial, in an environment that sees the packages of this one."""
 
     folder: Path
     variables: Mapping[str, str]
 
     @classmethod
-    def prepare(cls, scratch: Path) -> Reader:
-        """Give an empty project folder, and an environment of its own."""
+    def prepare(cls, scratch: Path, distribution: str) -> Reader:
+        """Give an empty folder for a plugin, and an environment of its own."""
         venv.create(scratch / "venv")
         programs = scratch / "venv" / "bin"
         variables = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
-        variables["CARTRIDGE_PLUGINS"] = "models,torch,words"
+        plugin = distribution.removeprefix("cartridge-")
+        variables["CARTRIDGE_PLUGINS"] = f"models,torch,{plugin}"
         for name in ("PYTHONPATH", "VIRTUAL_ENV"):
             variables.pop(name, None)
-        (scratch / "cartridge-words").mkdir()
-        reader = cls(scratch / "cartridge-words", variables)
+        (scratch / distribution).mkdir()
+        reader = cls(scratch / distribution, variables)
         site = reader.type("python -c 'import sysconfig; print(sysconfig.get_path(\"purelib\"))'")
         borrowed = "\n".join(entry for entry in sys.path if entry)
         Path(site.strip(), "borrowed.pth").write_text(borrowed, encoding="utf-8")
@@ -244,10 +431,11 @@ class Reader:
 
 
 @pytest.mark.integration
-def test_the_tutorial_leads_to_a_plugin_that_works(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.name)
+def test_a_tutorial_leads_to_a_plugin_that_works(page: Path, tmp_path: Path) -> None:
     """Files and commands exactly as printed give a package that is found, called and correct."""
-    reader = Reader.prepare(tmp_path)
-    for step in tutorial_steps():
+    reader = Reader.prepare(tmp_path, TUTORIALS[page])
+    for step in steps(page.read_text("utf-8")):
         if isinstance(step, str):
             for command, printed in _COMMAND.findall(step):
                 output = reader.type(command, fails=printed.startswith("error: "))
@@ -259,21 +447,21 @@ def test_the_tutorial_leads_to_a_plugin_that_works(tmp_path: Path) -> None:
             file.write_text(text, encoding="utf-8")
 
 
-def tutorial_steps() -> Iterator[str | tuple[str, str]]:
-    """Give the tutorial's steps in order: a file's name and text, or a console block."""
-    page = read(TUTORIAL.name)
+def steps(page: str) -> Iterator[str | tuple[str, str]]:
+    """Give a tutorial's steps in order: a file's name and text, or a console block."""
     console = re.compile(_FENCE.format(language="console"), re.MULTILINE | re.DOTALL)
     files = {match.start(): (match[1], match[2]) for match in _FILE.finditer(page)}
     commands = {match.start(): match[1] for match in console.finditer(page)}
-    steps: dict[int, str | tuple[str, str]] = {**files, **commands}
-    for place in sorted(steps):
-        yield steps[place]
+    places: dict[int, str | tuple[str, str]] = {**files, **commands}
+    for place in sorted(places):
+        yield places[place]
 
 
-def test_every_block_of_the_tutorial_is_a_file_or_is_run() -> None:
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.name)
+def test_every_block_of_a_tutorial_is_a_file_or_is_run(page: Path) -> None:
     """A reader types nothing there that the test above does not, the set-up alone excepted."""
-    page = read(TUTORIAL.name)
-    fences = re.findall(r"^```(\w+)$", page, re.MULTILINE)
-    assert fences.count("console") + len(_FILE.findall(page)) + fences.count("sh") == len(fences)
-    setup = page.partition("## Set up")[2].partition("\n## ")[0]
+    text = page.read_text("utf-8")
+    fences = re.findall(r"^```(\w+)$", text, re.MULTILINE)
+    assert fences.count("console") + len(_FILE.findall(text)) + fences.count("sh") == len(fences)
+    setup = text.partition("## Set up")[2].partition("\n## ")[0]
     assert setup.count("```sh") == fences.count("sh")
