@@ -31,7 +31,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self._came = threading.Event()
-        self._is_over = False
+        self._next_ends = False
         self._terminal: int | None = None
 
     def watch(self) -> None:
@@ -48,11 +48,13 @@ class Interrupts:
 
     def finish(self) -> None:
         """Say that the command is over: nothing is left to cancel."""
-        self._is_over = True
+        self._next_ends = True
 
     def _handle(self, *_: object) -> None:
-        if self._is_over or self._came.is_set():
+        if self._next_ends:
             self._end()
+        # Before anything else: the next one may come while this one is handled.
+        self._next_ends = True
         self._came.set()
         raise KeyboardInterrupt
 

@@ -433,6 +433,120 @@ def test_ctrl_c_cancels_the_work_and_is_130(site: Site) -> None:
     assert (package / "cancelled").exists()
 
 
+STUCK = """
+import threading, time
+from pathlib import Path
+threading.Thread(target=time.sleep, args=(100,), daemon=False).start()
+Path(__file__).with_name("stuck").touch()
+time.sleep(100)
+"""
+
+
+def test_ctrl_c_does_not_wait_for_what_cannot_be_interrupted(site: Site) -> None:
+    """SIGINT ends the command though a plugin's import, and a thread it started, go on."""
+    package = site.install("stuck", at_import=STUCK)
+    with site.start("run", "cap:stuck", "hi") as process:
+        _wait_for(package / "stuck", process)
+        process.send_signal(signal.SIGINT)
+        out, err = _end_of(process)
+    assert Ended(process.returncode, out, err) == Ended(130, "", "")
+
+
+def test_ctrl_c_again_is_130_and_a_terminal_is_told(site: Site) -> None:
+    """On a terminal the first SIGINT says what the next one does."""
+    package = site.install("stuck", at_import=STUCK)
+    controller, terminal = os.openpty()
+    with site.start("run", "cap:stuck", "hi", stderr=terminal) as process:
+        os.close(terminal)
+        _wait_for(package / "stuck", process)
+        process.send_signal(signal.SIGINT)
+        said = b""
+        while b"cancelling; press Ctrl-C again to stop at once\r\n" not in said:
+            said += os.read(controller, 4096)
+        process.send_signal(signal.SIGINT)
+        out, _ = _end_of(process)
+    os.close(controller)
+    assert (process.returncode, out) == (130, "")
+
+
+def test_ctrl_c_several_times_is_130(site: Site) -> None:
+    """However often it comes, and wherever the process is by then, SIGINT gives the status."""
+    package = site.install("slow", at_infer=SLOW)
+    with site.start("run", "cap:slow", "hi") as process:
+        _wait_for(package / "working", process)
+        while process.poll() is None:
+            process.send_signal(signal.SIGINT)
+        out, err = _end_of(process)
+    assert Ended(process.returncode, out, err) == Ended(130, "", "")
+
+
+TOUCH = "Path(__file__).with_name('working').touch()"
+
+FIRST_STEPS = """
+import sys, time
+from pathlib import Path
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            Path(__file__).with_name("started").touch()
+            time.sleep(100)
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
+def test_ctrl_c_at_the_start_is_130(site: Site) -> None:
+    """Before anything of the command line is imported, SIGINT ends it without a traceback."""
+    (site.folder / "sitecustomize.py").write_text(FIRST_STEPS)
+    with site.start("list") as process:
+        _wait_for(site.folder / "started", process)
+        process.send_signal(signal.SIGINT)
+        out, err = _end_of(process)
+    assert Ended(process.returncode, out, err) == Ended(130, "", "")
+
+
+LINGERING = """
+import threading, time
+threading.Thread(target=time.sleep, args=(100,), daemon=False).start()
+"""
+
+
+def test_ctrl_c_after_the_result_is_130(site: Site) -> None:
+    """A thread that keeps the process alive after the command does not keep it from SIGINT."""
+    site.install("lingering", at_infer=LINGERING)
+    with site.start("run", "cap:lingering", "hi") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "hi\n"
+        process.send_signal(signal.SIGINT)
+        _, err = _end_of(process)
+    assert (process.returncode, err) == (130, "")
+
+
+def test_ctrl_c_is_ignored_where_the_process_was_started_so(site: Site) -> None:
+    """In the background of a shell that ignores SIGINT, the command goes on."""
+    package = site.install("good", at_infer=f"{TOUCH}; __import__('time').sleep(0.3)")
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        process = site.start("run", "cap:good", "hi")
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    with process:
+        _wait_for(package / "working", process)
+        process.send_signal(signal.SIGINT)
+        out, err = _end_of(process)
+    assert Ended(process.returncode, out, err) == Ended(0, "hi\n", "")
+
+
+def _end_of(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Wait for the end of a process that must not stay."""
+    try:
+        return process.communicate(timeout=30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+
+
 def _wait_for(path: Path, process: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + 30
     while not path.exists():

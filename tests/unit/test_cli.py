@@ -36,7 +36,7 @@ from cartridge_core.errors import (
 )
 from cartridge_core.hookspecs import hookimpl
 from cartridge_core.registry import Registry
-from cartridge_core.reports import Check, PreflightReport
+from cartridge_core.reports import Check, DiscoveryIssue, PreflightReport
 from cartridge_core.results import Result, ResultKind
 from cartridge_core.testing.descriptors import fake_arg, fake_cap, fake_descriptor
 from cartridge_core.testing.fakes import (
@@ -116,6 +116,64 @@ class GivingMany(Giving):
     )
 
 
+class Hearing(StreamingEcho):
+    """Keeps the chunks it was given."""
+
+    plugin_name = "hearing"
+    descriptor = fake_descriptor("hearing-text", "streaming", partial="append")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.chunks: list[object] = []
+
+    @hookimpl
+    def cartridge_push(self, session: FakeSession, chunk: object) -> None:
+        self.chunks.append(chunk)
+        session.chunks.append(chunk)
+
+
+class Telling(Hearing):
+    """Gives the texts of its chunks in records."""
+
+    plugin_name = "telling"
+    descriptor = fake_descriptor("telling-text", "streaming", partial="append")
+
+    def step(self, session: FakeSession, chunk: object) -> Result:
+        return Result(ResultKind.PARTIAL, {"text": str(super().step(session, chunk).payload)})
+
+    def commit(self, session: FakeSession) -> Result:
+        text = super().commit(session).payload
+        return Result(ResultKind.FINAL, {"text": text, "finish_reason": "stop"})
+
+
+class Heard(SegmentingEcho):
+    """Takes texts for what it hears."""
+
+    plugin_name = "heard"
+    descriptor = fake_descriptor(
+        "heard-text",
+        "streaming",
+        [fake_cap("heard", gives="media:enc=utf-8;text", streaming=True)],
+        partial="replace",
+        endpointing="signal",
+    )
+
+    @hookimpl
+    def cartridge_push(self, session: FakeSession, chunk: object) -> None:
+        super().cartridge_push(session, str(chunk).encode())
+
+
+class Breaking(StreamingEcho):
+    """Fails where its stream would end."""
+
+    plugin_name = "breaking"
+    descriptor = fake_descriptor("breaking-text", "streaming", partial="append")
+
+    def commit(self, session: FakeSession) -> Result:
+        msg = "the end is missing"
+        raise BackendError(msg)
+
+
 class Noisy(BatchEcho):
     """Writes to stdout and stderr wherever it is called."""
 
@@ -156,10 +214,18 @@ class Outcome:
 
 
 class _Stdin(io.TextIOWrapper):
-    def __init__(self, data: bytes | None) -> None:
-        buffer = io.BytesIO(data or b"")
+    def __init__(self, data: bytes | io.BytesIO | None) -> None:
+        buffer = data if isinstance(data, io.BytesIO) else io.BytesIO(data or b"")
         buffer.isatty = lambda: data is None  # type: ignore[method-assign]
         super().__init__(buffer)
+
+
+class _Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return 99
 
 
 @pytest.fixture
@@ -172,7 +238,7 @@ def cartridge(
     def run(
         *words: str,
         plugins: object = None,
-        stdin: bytes | None = None,
+        stdin: bytes | io.BytesIO | None = None,
         registry: Callable[[], Registry] | None = None,
     ) -> Outcome:
         monkeypatch.setattr(sys, "stdin", _Stdin(stdin))
@@ -271,6 +337,25 @@ def test_error_of_a_missing_extra_says_what_to_type(
     assert 'pip install "cartridge-core[cli]"' in ended.err
 
 
+@pytest.mark.parametrize("words", [[], ["models"]], ids=["the-command", "models"])
+def test_usage_is_printed_once(cartridge: Callable[..., Outcome], words: list[str]) -> None:
+    """A group without its verb is answered with its help, and that alone."""
+    ended = cartridge(*words)
+    assert ended.err.count("Usage: ") == 1
+    assert "error: " not in ended.err
+
+
+@pytest.mark.parametrize("words", [[], ["models"]], ids=["the-command", "models"])
+def test_summaries_of_verbs_are_whole_sentences(
+    cartridge: Callable[..., Outcome], words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No summary is cut where a terminal has 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    summaries = cartridge(*words, "--help").out.partition("Commands:\n")[2].splitlines()
+    assert summaries
+    assert not [line for line in summaries if not line.endswith(".") or line.endswith("...")]
+
+
 def test_ctrl_c_is_130(cartridge: Callable[..., Outcome]) -> None:
     """Ctrl-C ends with 130 and says nothing."""
 
@@ -333,6 +418,19 @@ def test_list_of_nothing_says_what_to_install(cartridge: Callable[..., Outcome])
     assert "pip install" in ended.out
 
 
+@pytest.mark.parametrize("verb", ["list", "doctor"])
+def test_nothing_usable_is_not_nothing_installed(
+    cartridge: Callable[..., Outcome], verb: str
+) -> None:
+    """Where issues leave no cartridge, they are shown, and nothing is called missing."""
+    issue = DiscoveryIssue("typo", None, what="allowed name", why="nothing has it", fix="Correct.")
+    found = attrs.evolve(discovered_of(), issues=(issue,))
+    ended = cartridge(verb, registry=lambda: Registry(found))
+    assert "no cartridge can be used" in ended.out
+    assert str(issue) in ended.out
+    assert "installed" not in ended.out
+
+
 def test_show_gives_the_descriptor(cartridge: Callable[..., Outcome]) -> None:
     """``show --json`` is the descriptor's own JSON."""
     ended = cartridge("show", "batch-echo-text", "--json")
@@ -347,12 +445,23 @@ def test_error_of_show_names_what_is_installed(cartridge: Callable[..., Outcome]
     assert "batch-echo-text" in ended.err
 
 
-def test_caps_shows_arguments_with_defaults(cartridge: Callable[..., Outcome]) -> None:
-    """``caps`` names every URN, its cartridge, its arguments and their defaults."""
+def test_caps_shows_arguments_with_flags_and_defaults(cartridge: Callable[..., Outcome]) -> None:
+    """``caps`` names every URN, its cartridge, its arguments, what to type and the defaults."""
     ended = cartridge("caps")
     assert str(BatchEcho.descriptor.caps[0].urn) in ended.out
     assert "batch-echo-text (batch)" in ended.out
-    assert ["upper", "=", "false"] in [line.split() for line in ended.out.splitlines()]
+    lines = [line.split() for line in ended.out.splitlines()]
+    assert ["main", "VALUE", "required"] in lines
+    assert ["upper", "--upper", "=", "false"] in lines
+
+
+def test_show_shows_an_argument_without_a_flag(cartridge: Callable[..., Outcome]) -> None:
+    """An argument that declares no flag is given by ``--set``."""
+    flagless = {**fake_arg("depth", "integer"), "sources": [{"position": 1}]}
+    plugin = BatchEcho()
+    plugin.descriptor = fake_descriptor("batch-echo-text", caps=[fake_cap("echo", flagless)])
+    shown = cartridge("show", "batch-echo-text", plugins=plugin).out
+    assert ["depth", "--set", "depth=", "optional"] in [line.split() for line in shown.splitlines()]
 
 
 def test_route_says_where_and_why(cartridge: Callable[..., Outcome]) -> None:
@@ -382,9 +491,27 @@ def test_preflight_that_is_not_ok_is_13(cartridge: Callable[..., Outcome]) -> No
 def test_preflight_takes_open_arguments(cartridge: Callable[..., Outcome]) -> None:
     """An open argument may be set; another is refused by name."""
     assert cartridge("preflight", "batch-echo-text", "--set", "prefix=a").status == 0
+    assert cartridge("preflight", "batch-echo-text", "--prefix", "a").status == 0
     refused = cartridge("preflight", "batch-echo-text", "--set", "pack=a")
     assert refused.status == 11
     assert "'pack'" in refused.err
+
+
+NEAR = [
+    pytest.param(["preflight", "batch-echo-text", "--prefx", "a"], "--prefix", id="preflight"),
+    pytest.param(["run", ECHO, "hi", "--uper"], "--upper", id="of-the-cap"),
+    pytest.param(["run", ECHO, "hi", "--strem"], "--stream", id="of-the-command"),
+]
+
+
+@pytest.mark.parametrize(("words", "meant"), NEAR)
+def test_error_of_an_unknown_flag_names_the_nearest(
+    cartridge: Callable[..., Outcome], words: list[str], meant: str
+) -> None:
+    """A misspelt flag is answered with the one that was meant."""
+    ended = cartridge(*words)
+    assert ended.status == 2
+    assert f"Did you mean {meant}?" in ended.err
 
 
 def test_doctor_says_what_a_machine_lacks(cartridge: Callable[..., Outcome]) -> None:
@@ -394,12 +521,26 @@ def test_doctor_says_what_a_machine_lacks(cartridge: Callable[..., Outcome]) -> 
     assert "install a driver" in ended.out
 
 
+def test_doctor_shows_the_hub_s_variables_where_they_are_set(
+    cartridge: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What decides where models come from is shown, and what is not set is not."""
+    monkeypatch.setenv("HF_ENDPOINT", "https://hub.example")
+    monkeypatch.delenv("HF_HOME", raising=False)
+    ended = cartridge("doctor")
+    assert ["HF_ENDPOINT", "https://hub.example"] in [
+        line.split() for line in ended.out.split("\n")
+    ]
+    assert "HF_HOME" not in ended.out
+
+
 def test_error_of_doctor_only_when_strict(cartridge: Callable[..., Outcome]) -> None:
     """A plugin that cannot be activated is an issue; ``--strict`` makes it an error."""
     ended = cartridge("doctor", registry=_broken)
     assert ended.status == 0
     assert "cartridge-batch-echo" in ended.out
     assert "ImportError: no libfake.so" in ended.out
+    assert "--strict" in ended.out
     strict = cartridge("doctor", "--strict", registry=_broken)
     assert strict.status == 18
     assert "error: DiscoveryError: " in strict.err
@@ -432,6 +573,8 @@ VALUES = [
     pytest.param(["--set", "prefix=x"], "prefix", "x", id="open-argument"),
     pytest.param(["--upper"], "upper", True, id="flag-of-a-bool"),
     pytest.param(["--upper", "false"], "upper", False, id="flag-of-a-bool-with-a-value"),
+    pytest.param(["--upper=false"], "upper", False, id="flag-of-a-bool-with-equals-sign"),
+    pytest.param(["--upper", "--most", "3"], "upper", True, id="flag-of-a-bool-before-a-flag"),
     pytest.param(["--most", "3"], "most", 3, id="declared-flag"),
     pytest.param(["--word=--x"], "word", "--x", id="declared-flag-with-equals-sign"),
 ]
@@ -454,6 +597,10 @@ REFUSED = [
     pytest.param(["--set", "most=10"], "most", id="above-the-maximum"),
     pytest.param(["--set", 'most="3"'], "most", id="quoted-integer"),
     pytest.param(["--set", "upper=True"], "upper", id="python-bool"),
+    pytest.param(["--upper", "no"], 'upper: must be true or false, found "no"', id="flag-no"),
+    pytest.param(["--upper", "False"], 'true or false, found "False"', id="flag-python-bool"),
+    pytest.param(["--upper", "0"], "upper: must be true or false, found 0", id="flag-zero"),
+    pytest.param(["--upper=maybe"], 'true or false, found "maybe"', id="flag-equals-maybe"),
     pytest.param(["--set", "bogus=1"], "'bogus'", id="undeclared"),
     pytest.param(["--set", "mode=batch"], "'mode'", id="a-word-of-the-registry"),
     pytest.param(["--set", "prefer=x"], "'prefer'", id="another-word-of-the-registry"),
@@ -472,6 +619,33 @@ def test_error_of_an_argument_names_it(
     assert plugin.values == []
 
 
+DASHED = [
+    pytest.param(["cap:give", "--", "--dash"], "--dash", id="after-the-cap"),
+    pytest.param(["--", "cap:give", "--dash"], "--dash", id="before-the-cap"),
+    pytest.param(["cap:give", "--most", "3", "--", "--upper"], "--upper", id="a-declared-flag"),
+    pytest.param(["cap:give", "--upper", "--", "no"], "no", id="after-a-flag-of-a-bool"),
+    pytest.param(["cap:give", "--", "--"], "--", id="itself"),
+]
+
+
+@pytest.mark.parametrize(("words", "value"), DASHED)
+def test_words_after_two_dashes_are_values(
+    cartridge: Callable[..., Outcome], words: list[str], value: str
+) -> None:
+    """After ``--`` every word is a VALUE, whatever it begins with."""
+    plugin = Giving("ok")
+    assert cartridge("run", *words, plugins=plugin) == Outcome(0, "ok\n", "")
+    assert plugin.values == [value]
+
+
+def test_a_word_after_a_flag_of_a_bool_stays_a_value(cartridge: Callable[..., Outcome]) -> None:
+    """What does not read like a bool is no value of the flag before it."""
+    plugin = Giving("ok")
+    assert cartridge("run", "cap:give", "--upper", "maybe", plugins=plugin).status == 0
+    assert plugin.values == ["maybe"]
+    assert plugin.parameters["upper"] is True
+
+
 def test_stdin_is_the_input_where_no_value_is_given(cartridge: Callable[..., Outcome]) -> None:
     """Without VALUE the text of stdin is the input, as it is."""
     plugin = Giving()
@@ -487,6 +661,28 @@ def test_error_of_no_input_at_all(cartridge: Callable[..., Outcome], stdin: byte
     ended = cartridge("run", "cap:give", plugins=Giving(), stdin=stdin)
     assert ended.status == 11
     assert "main" in ended.err
+    assert ("stdin was empty" in ended.err) is (stdin == b"")
+
+
+@pytest.mark.parametrize("stdin", [b"", b"other"])
+def test_stdin_is_left_alone_where_the_input_is_given_by_name(
+    cartridge: Callable[..., Outcome], stdin: bytes
+) -> None:
+    """A main argument that ``--set`` gives is not looked for on stdin."""
+    plugin = BatchEcho()
+    model = {
+        **fake_arg("model_spec", "string"),
+        "required": True,
+        "sources": [{"stdin": "media:enc=utf-8;model-spec"}],
+        "media_urn": "media:enc=utf-8;model-spec",
+        "metadata": {"pack": True},
+    }
+    cap = {**fake_cap("echo", takes="media:enc=utf-8;model-spec"), "args": [model]}
+    plugin.descriptor = fake_descriptor("batch-echo-text", caps=[cap])
+    ended = cartridge(
+        "run", "cap:echo", "--set", f"model_spec={__file__}", plugins=plugin, stdin=stdin
+    )
+    assert (ended.status, ended.err) == (0, "")
 
 
 def test_error_of_input_that_is_not_text(cartridge: Callable[..., Outcome]) -> None:
@@ -514,6 +710,49 @@ def test_several_values_are_a_list_where_the_input_is_a_sequence(
     assert cartridge("run", "cap:give", "a", "b", plugins=plugin).status == 0
     assert cartridge("run", "cap:give", "a", plugins=plugin).status == 0
     assert plugin.values == [["a", "b"], "a"]
+
+
+def test_several_values_are_chunks_where_the_input_is_streaming(
+    cartridge: Callable[..., Outcome],
+) -> None:
+    """A streaming input takes several VALUEs, one after the other."""
+    plugin = Hearing()
+    assert cartridge("run", ECHO, "a", "b", plugins=plugin) == Outcome(0, "ab\n", "")
+    assert plugin.chunks == ["a", "b"]
+
+
+@pytest.mark.parametrize("words", [[], ["--input", "-"]], ids=["implied", "asked-for"])
+def test_text_of_stdin_comes_by_lines_where_the_input_is_streaming(
+    cartridge: Callable[..., Outcome], words: list[str]
+) -> None:
+    """Each line of stdin is a chunk with its end, pushed before the next is read."""
+    plugin = Hearing()
+    seen: list[int] = []
+
+    class Stdin(io.BytesIO):
+        def readline(self, size: int | None = -1, /) -> bytes:
+            seen.append(len(plugin.chunks))
+            return super().readline(size)
+
+    stdin = Stdin("é\nb".encode())
+    ended = cartridge("run", ECHO, *words, "--stream", plugins=plugin, stdin=stdin)
+    assert ended == Outcome(0, "é\nb\n", "")
+    assert plugin.chunks == ["é\n", "b"]
+    assert seen == [0, 1, 2]
+
+
+def test_error_of_a_streaming_input_that_is_not_text(cartridge: Callable[..., Outcome]) -> None:
+    """The place of a byte that is not UTF-8 counts from the beginning of stdin."""
+    ended = cartridge("run", ECHO, plugins=Hearing(), stdin=b"ab\ncd\xff")
+    assert ended.status == 11
+    assert "byte 5" in ended.err
+
+
+def test_error_of_a_streaming_input_that_is_empty(cartridge: Callable[..., Outcome]) -> None:
+    """No chunk at all is no input."""
+    ended = cartridge("run", ECHO, plugins=Hearing(), stdin=b"")
+    assert ended.status == 11
+    assert "stdin was empty" in ended.err
 
 
 def test_stdin_comes_in_chunks_where_the_input_is_streaming(
@@ -597,6 +836,52 @@ def test_stream_takes_streaming_where_both_are_offered(cartridge: Callable[..., 
 def test_stream_of_a_batch_cartridge_gives_its_final(cartridge: Callable[..., Outcome]) -> None:
     """``--stream`` works where only batch is offered."""
     assert cartridge("run", ECHO, "hi", "--stream").out == "text: hi\n"
+
+
+GROWING = [
+    pytest.param(StreamingEcho, ["a ", "b"], "a b\n", id="texts"),
+    pytest.param(Telling, ["a ", "b"], "a b\n", id="records"),
+    pytest.param(StreamingEcho, ["a", "b\n"], "ab\n", id="text-with-its-own-end"),
+    pytest.param(StreamingEcho, [""], "\n", id="nothing"),
+]
+
+
+@pytest.mark.parametrize(("kind", "values", "text"), GROWING)
+def test_stream_of_increments_is_their_text(
+    cartridge: Callable[..., Outcome],
+    kind: Callable[[], StreamingEcho],
+    values: list[str],
+    text: str,
+) -> None:
+    """Increments stand one after the other, and the FINAL only ends their line."""
+    ended = cartridge("run", "cap:echo", *values, "--stream", plugins=kind())
+    assert ended == Outcome(0, text, "")
+
+
+def test_error_in_a_stream_ends_the_line_that_has_begun(cartridge: Callable[..., Outcome]) -> None:
+    """What came before an error is a line of its own."""
+    ended = cartridge("run", "cap:echo", "hi", "--stream", plugins=Breaking())
+    assert ended == Outcome(15, "hi\n", "error: BackendError: the end is missing\n")
+
+
+def test_stream_that_replaces_gives_every_final_on_a_line(
+    cartridge: Callable[..., Outcome],
+) -> None:
+    """Where stdout is no terminal, only what is committed is printed."""
+    ended = cartridge("run", "cap:heard", "--stream", "a", "b.", "c", plugins=Heard())
+    assert ended == Outcome(0, "ab.\nc\n", "")
+
+
+def test_stream_that_replaces_rewrites_a_terminal_s_line(
+    cartridge: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a terminal the text so far stands in the line that its FINAL takes."""
+    screen = _Screen()
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setattr("os.get_terminal_size", lambda fd: os.terminal_size((4, 9)))
+    cartridge("run", "cap:heard", "--stream", "a", "bcde", plugins=Heard())
+    clear = "\r\x1b[K"
+    assert screen.getvalue() == f"{clear}a{clear}cde{clear}abcde\n"
 
 
 def test_what_plugins_write_is_kept_out(cartridge: Callable[..., Outcome]) -> None:
