@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Self
 
 from cartridge_core.arguments import bind, check_main
 from cartridge_core.context import Context
+from cartridge_core.descriptor import IoMode
 from cartridge_core.errors import CancelledError, InvalidArgumentError, StateError
 from cartridge_core.phases import Event, Work
 from cartridge_core.results import Result, ResultKind
 from cartridge_core.threads import END, End, HostThreads
 
 if TYPE_CHECKING:
-    from cartridge_core.capdefs import Cap
     from cartridge_core.loading import Loader
     from cartridge_core.models import Models
     from cartridge_core.pack import Trust
@@ -203,13 +203,16 @@ class Calls:
         main = route.cap.main
         if main is not None and main.pack:
             value = None
-        elif isinstance(value, Iterable) and _is_chunked(route.cap, value):
+        elif isinstance(value, Iterable) and _is_chunked(route, value):
             chunks, value = iter(value), None
         elif isinstance(value, Iterator):
             instead = "a list" if main is not None and main.is_sequence else "one value"
+            why = "its main argument does not declare `streaming`"
+            if main is not None and main.streaming:
+                why = f"{route.cartridge_id} has io.mode {route.mode.value}"
             msg = (
                 f"{route.cap.urn} takes its input in one piece, and a {type(value).__name__} was "
-                f"given: its main argument does not declare `streaming`; pass {instead}"
+                f"given: {why}; pass {instead}"
             )
             raise InvalidArgumentError(msg, arg=main.name if main else "value", value=value)
         else:
@@ -306,8 +309,9 @@ def _longer(chain: tuple[str, ...], cartridge_id: str) -> tuple[str, ...]:
 _ONE_PIECE = (str, bytes, bytearray, memoryview, Mapping, os.PathLike)
 
 
-def _is_chunked(cap: Cap, value: Iterable[object]) -> bool:
+def _is_chunked(route: Route, value: Iterable[object]) -> bool:
     """Say whether a value is a series of chunks: declared so, and not one piece of data."""
     if isinstance(value, _ONE_PIECE) or hasattr(value, "__array__"):
         return False
-    return cap.main is not None and cap.main.streaming
+    main = route.cap.main
+    return route.mode is IoMode.STREAMING and main is not None and main.streaming

@@ -343,6 +343,21 @@ def test_error_an_iterator_where_the_cap_takes_one_piece(value):
     assert caught.value.arg == "main"
 
 
+@pytest.mark.parametrize("given", [["a", "b"], iter(["a", "b"])], ids=["list", "iterator"])
+def test_error_a_batch_cartridge_takes_no_chunks(given):
+    """A batch cartridge infers once, whatever its main argument declares; nothing is lost."""
+
+    class Joins(BatchEcho):
+        plugin_name = "joins"
+        descriptor = fake_descriptor("joins-text", caps=[fake_cap("echo", streaming=True)])
+
+    with registry_of(Joins()) as registry:
+        assert registry.call(ECHO, "ab").payload == {"text": "ab"}
+        with pytest.raises(InvalidArgumentError) as caught:
+            registry.call(ECHO, given)
+    assert caught.value.arg == "main"
+
+
 def test_an_iterable_is_pulled_in_the_callers_thread():
     """A generator given as input runs in the thread that takes the events."""
     threads = set()
