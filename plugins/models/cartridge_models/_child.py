@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 _POLL_S = 0.05
-_GRACE_S = 0.1
+_GRACE_S = 0.2
 
 
 def run(

