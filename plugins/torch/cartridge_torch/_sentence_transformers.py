@@ -15,6 +15,7 @@ from transformers.utils.logging import set_tqdm_hook  # noqa: TID253 -- as above
 
 from cartridge_core.errors import BackendError, CartridgeError, LoadError
 from cartridge_torch._voices import hearing, keep_quiet, speaker
+from cartridge_torch.spans import CHARACTERS, end_of_span, spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     import numpy as np
     from numpy.typing import NDArray
+    from tokenizers import Encoding
     from torch.utils.hooks import RemovableHandle
 
     from cartridge_core.context import Context
@@ -32,6 +34,11 @@ __all__ = ["Batch", "Encoder", "load"]
 _CPU_TOKENS = 2048
 """Tokens, padding included, of one forward pass on the CPU: larger ones are slower there (a batch
 of 32 x 256 takes a fifth more), need more memory, and answer a cancel later."""
+
+_MARGIN = 512
+"""Tokens. A word of more than 100 characters is one to WordPiece, and many to others."""
+
+_GROWTH = 4
 
 keep_quiet(set_tqdm_hook)
 
@@ -70,9 +77,7 @@ def load(folder: Path, options: LoadOptions, context: Context) -> Encoder:
         _check_tokenizer(folder, model)
         # The whole model, not the transformer alone: a Dense module has a dtype of its own.
         model.to(device=device, dtype=getattr(torch, options.dtype)).eval()
-        # Asked of the model itself: its files may say otherwise, or not at all.
-        dimension = model.encode("a", show_progress_bar=False).shape[-1]
-    return Encoder(model, dimension, threads=options.threads)
+        return Encoder(model, threads=options.threads)
 
 
 class Encoder:
@@ -81,18 +86,20 @@ class Encoder:
 
     Args:
         model: The model, in its place.
-        dimension: How many numbers a vector has.
         threads: CPU threads of a forward pass; 0 leaves torch's setting.
     """
 
-    def __init__(self, model: SentenceTransformer, dimension: int, *, threads: int) -> None:
-        self.dimension = dimension
+    def __init__(self, model: SentenceTransformer, *, threads: int) -> None:
         self._model = model
         self._device = model.device
         self._threads = threads
         # A tokenizer's truncation is part of its state, and counting needs another one.
         self._tokenizing = threading.Lock()
         self._hooks = _watch(model)
+        # Asked of the model itself: its files may say otherwise, or not at all. And not by encode,
+        # whose progress bar starts a thread of tqdm's that stays, even where it is switched off.
+        with torch.inference_mode():
+            self.dimension = self._vectors(model.preprocess(["a"])).shape[-1]
 
     @property
     def prompts(self) -> Mapping[str, str]:
@@ -105,21 +112,33 @@ class Encoder:
         name = self._model.default_prompt_name
         return None if name is None else self.prompts.get(name)
 
-    def tokenize(self, texts: Sequence[str], prompt: str | None) -> Batch:
+    def tokenize(self, texts: Sequence[str], prompt: str | None, context: Context) -> Batch:
         """
         Turn texts into tokens, and see which are too long.
 
+        Of a text by itself only as much is tokenized at once as the model takes; what follows is
+        counted span by span. Where a span has no white space to end at, the count can be off by
+        the tokens of the word that was cut.
+
+        Args:
+            texts: The texts.
+            prompt: What goes before every text.
+            context: Says whether to go on; asked between the calls of the tokenizer.
+
         Raises:
             BackendError: The tokenizer failed.
+
+            CancelledError: The context was cancelled.
         """
-        with self._tokenizing, _wrapped(BackendError, "the tokenizer failed"):
-            features = self._model.preprocess(list(texts), prompt=prompt or None)
+        with _wrapped(BackendError, "the tokenizer failed"):
             limit = self._limit()
-            mask = features.get("attention_mask")
-            full = range(len(texts)) if mask is None else _full_rows(mask, limit)
-            suspects = list(full) if limit else []
-            counts = self._count([(prompt or "") + texts[row] for row in suspects])
-        cuts = {row: n for row, n in zip(suspects, counts, strict=True) if n > limit}
+            if len(texts) == 1:
+                features, count = self._tokenize_one(texts[0], prompt, limit, context)
+                counts = [count]
+            else:
+                features = self._preprocess(texts, prompt, context)
+                counts = self._counts(features, texts, prompt, limit)
+        cuts = {row: count for row, count in enumerate(counts) if limit and count > limit}
         return Batch(features, cuts, limit=limit)
 
     def forward(self, batch: Batch, context: Context) -> NDArray[np.float32]:
@@ -174,12 +193,53 @@ class Encoder:
         # transformers writes 1e30 for "not known".
         return 0 if limit is None or not math.isfinite(limit) or limit > 1e9 else int(limit)
 
-    def _count(self, texts: Sequence[str]) -> list[int]:
-        if not texts:
-            return []
-        tokenizer = self._model.tokenizer
-        found = tokenizer(list(texts), truncation=False, padding=False, verbose=False)
-        return [len(ids) for ids in found["input_ids"]]
+    def _preprocess(
+        self, texts: Sequence[str], prompt: str | None, context: Context
+    ) -> Mapping[str, object]:
+        context.check_cancelled()
+        with self._tokenizing:
+            found = self._model.preprocess(list(texts), prompt=prompt or None)
+        return cast("Mapping[str, object]", found)
+
+    def _tokenize_one(
+        self, text: str, prompt: str | None, limit: int, context: Context
+    ) -> tuple[Mapping[str, object], int]:
+        """Tokenize the beginning of a text that is sure to fill the model; count the rest."""
+        from_the_left = getattr(self._model.tokenizer, "truncation_side", None) == "right"
+        length = CHARACTERS if limit and from_the_left else len(text)
+        while True:
+            end = end_of_span(text, 0, length)
+            features = self._preprocess([text[:end]], prompt, context)
+            (count,) = self._counts(features, [text[:end]], prompt, limit)
+            # What a cut does to the tokens before it stays within the margin.
+            if end == len(text) or count >= limit + _MARGIN:
+                break
+            length *= _GROWTH
+        for span in spans(text, end):
+            context.check_cancelled()
+            count += self._count(span, special=False)
+        return features, count
+
+    def _counts(
+        self, features: Mapping[str, object], texts: Sequence[str], prompt: str | None, limit: int
+    ) -> list[int]:
+        """Count the tokens of each text; 0 where they are not too many."""
+        mask = features.get("attention_mask")
+        rows = range(len(texts))
+        full = rows if mask is None else _full_rows(cast("torch.Tensor", mask), limit)
+        counts = [0] * len(texts)
+        for row in full if limit else ():
+            known = _known_count(features, row)
+            text = (prompt or "") + texts[row]
+            counts[row] = self._count(text, special=True) if known is None else known
+        return counts
+
+    def _count(self, text: str, *, special: bool) -> int:
+        with self._tokenizing:
+            found = self._model.tokenizer(
+                text, truncation=False, padding=False, add_special_tokens=special, verbose=False
+            )
+        return len(found["input_ids"])
 
 
 def _check_tokenizer(folder: Path, model: SentenceTransformer) -> None:
@@ -194,6 +254,19 @@ def _check_tokenizer(folder: Path, model: SentenceTransformer) -> None:
 def _full_rows(mask: torch.Tensor, limit: int) -> list[int]:
     """List the rows with as many tokens as the model takes: only these can have lost some."""
     return [row for row, count in enumerate(mask.sum(dim=1).tolist()) if count >= limit]
+
+
+def _known_count(features: Mapping[str, object], row: int) -> int | None:
+    """Count a text's tokens by what the tokenizer cut off and kept; None where it keeps nothing."""
+    encodings = cast("Sequence[Encoding] | None", getattr(features, "encodings", None))
+    if encodings is None:
+        return None
+    kept = encodings[row]
+    return sum(kept.attention_mask) + sum(
+        seen and not special
+        for part in kept.overflowing
+        for seen, special in zip(part.attention_mask, part.special_tokens_mask, strict=True)
+    )
 
 
 def _rows(value: object, rows: int, start: int, step: int) -> object:

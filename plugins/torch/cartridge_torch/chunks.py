@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["Chunk", "split"]
 
 _WORD = re.compile(r"\S+")
+_BETWEEN_CHECKS = 65_536
+"""Words."""
 
 
 @attrs.frozen
@@ -20,7 +26,9 @@ class Chunk:
     end_offset: int
 
 
-def split(text: str, size: int, overlap: int) -> list[Chunk]:
+def split(
+    text: str, size: int, overlap: int, check: Callable[[], None] = lambda: None
+) -> list[Chunk]:
     """
     Cut a text into chunks, in order.
 
@@ -32,10 +40,20 @@ def split(text: str, size: int, overlap: int) -> list[Chunk]:
         text: The text.
         size: Words in a chunk, at least 1.
         overlap: Words that a chunk shares with the one before it, less than ``size``.
+        check: Called now and then; what it raises stops the work.
     """
-    words = [match.span() for match in _WORD.finditer(text)]
+    words: list[tuple[int, int]] = []
+    for match in _WORD.finditer(text):
+        if len(words) % _BETWEEN_CHECKS == 0:
+            check()
+        words.append(match.span())
     if not words:
         return [Chunk(text, 0, len(text))]
     firsts = range(0, max(1, len(words) - overlap), size - overlap)
-    spans = ((words[i][0], words[min(i + size, len(words)) - 1][1]) for i in firsts)
-    return [Chunk(text[start:end], start, end) for start, end in spans]
+    chunks: list[Chunk] = []
+    for first in firsts:
+        if len(chunks) % _BETWEEN_CHECKS == 0:
+            check()
+        start, end = words[first][0], words[min(first + size, len(words)) - 1][1]
+        chunks.append(Chunk(text[start:end], start, end))
+    return chunks

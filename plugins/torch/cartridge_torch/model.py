@@ -8,9 +8,10 @@ import attrs
 
 from cartridge_core.errors import BackendError, InvalidArgumentError, LoadError
 from cartridge_torch.folder import ModelFolder
+from cartridge_torch.spans import CHARACTERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from cartridge_torch._sentence_transformers import Encoder
 
 __all__ = ["Cut", "LoadOptions", "Model"]
+
+_LEAST_CHARACTERS = 32
+"""What a text costs a tokenizer however short it is, as characters."""
 
 
 @attrs.frozen
@@ -114,7 +118,7 @@ class Model:
         Args:
             texts: The texts.
             prompt: What goes before every text.
-            batch_size: How many texts are taken at a time.
+            batch_size: How many texts are taken at a time; fewer where they are long.
             on_cut: Told of every text that is too long, before its batch is computed.
             context: Takes the progress, and says whether to go on.
 
@@ -131,13 +135,13 @@ class Model:
 
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
         order = sorted(range(len(texts)), key=lambda row: -len(texts[row]))
-        for start in range(0, len(order), batch_size):
-            rows = order[start : start + batch_size]
-            batch = self._encoder.tokenize([texts[row] for row in rows], prompt)
+        done = 0
+        for rows in _batches(order, texts, len(prompt or ""), batch_size):
+            batch = self._encoder.tokenize([texts[row] for row in rows], prompt, context)
             for place in sorted(batch.cuts, key=lambda place: rows[place]):
                 on_cut(Cut(rows[place], batch.cuts[place], limit=batch.limit))
             vectors[rows] = self._encoder.forward(batch, context)
-            done = start + len(rows)
+            done += len(rows)
             context.progress(done / len(order), f"{done} of {len(order)} embedded")
         _check_finite(np.isfinite(vectors))
         return vectors
@@ -145,6 +149,23 @@ class Model:
     def close(self) -> None:
         """Let go of the weights."""
         self._encoder.close()
+
+
+def _batches(
+    rows: Sequence[int], texts: Sequence[str], prompt_length: int, most: int
+) -> Iterator[Sequence[int]]:
+    """Cut rows into batches of at most so many texts, of which a tokenizer makes short work."""
+    batch: list[int] = []
+    characters = 0
+    for row in rows:
+        length = max(_LEAST_CHARACTERS, prompt_length + len(texts[row]))
+        if batch and (len(batch) == most or characters + length > CHARACTERS):
+            yield batch
+            batch, characters = [], 0
+        batch.append(row)
+        characters += length
+    if batch:
+        yield batch
 
 
 def _check_finite(finite: NDArray[np.bool_]) -> None:

@@ -140,7 +140,8 @@ class EmbeddingSession:
             CancelledError: The context was cancelled.
         """
         settings, cuts = self._settings, list[dict[str, object]]()
-        rows = pieces(read_texts(value), settings.chunk_size, settings.chunk_overlap)
+        texts = read_texts(value)
+        rows = pieces(texts, settings.chunk_size, settings.chunk_overlap, self._context)
 
         def on_cut(cut: Cut) -> None:
             if settings.refuses_cuts:

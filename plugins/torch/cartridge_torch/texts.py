@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import attrs
 
 from cartridge_core.errors import InvalidArgumentError
 from cartridge_torch.chunks import Chunk, split
+
+if TYPE_CHECKING:
+    from cartridge_core.context import Context
 
 __all__ = ["Piece", "check_unicode", "pieces", "read_texts"]
 
@@ -62,7 +66,7 @@ def check_unicode(text: str, arg: str) -> str:
     return text
 
 
-def pieces(texts: Sequence[str], size: int, overlap: int) -> list[Piece]:
+def pieces(texts: Sequence[str], size: int, overlap: int, context: Context) -> list[Piece]:
     """
     Cut texts into pieces, in order.
 
@@ -70,9 +74,14 @@ def pieces(texts: Sequence[str], size: int, overlap: int) -> list[Piece]:
         texts: The texts.
         size: Words in a chunk; 0 keeps every text whole.
         overlap: Words that a chunk shares with the one before it.
+        context: Says whether to go on.
+
+    Raises:
+        CancelledError: The context was cancelled.
     """
-    found = []
+    found: list[Piece] = []
     for item, text in enumerate(texts):
-        chunks = split(text, size, overlap) if size else [Chunk(text, 0, len(text))]
+        whole = [] if size else [Chunk(text, 0, len(text))]
+        chunks = whole or split(text, size, overlap, context.check_cancelled)
         found += [Piece(item, index, chunk=chunk) for index, chunk in enumerate(chunks)]
     return found

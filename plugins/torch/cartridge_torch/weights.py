@@ -19,6 +19,7 @@ __all__ = ["Weights", "read_weights"]
 
 _LENGTH_BYTES = 8
 _MOST_HEADER_BYTES = 100_000_000
+_SHOWN = 80
 
 
 @attrs.frozen
@@ -53,10 +54,11 @@ def read_weights(file: Path) -> Weights:
             fits = _LENGTH_BYTES + length <= size and length <= _MOST_HEADER_BYTES
             document: object = json.loads(stream.read(length)) if fits else None
         tensors = _tensors(document)
-        end = max((end for _, end, _, _ in tensors), default=0)
-    except (OSError, ValueError, TypeError, KeyError) as exc:
-        msg = f"{file}: it is no safetensors file, or its header is cut short; download it again"
+    except (OSError, ValueError, RecursionError) as exc:
+        why = f"its header is cut short or malformed ({str(exc)[:_SHOWN]})"
+        msg = f"{file}: it is no safetensors file, or {why}; download it again"
         raise LoadError(msg) from exc
+    end = max((end for _, end, _, _ in tensors), default=0)
     if size != (wanted := _LENGTH_BYTES + length + end):
         msg = f"{file}: its header promises {wanted} bytes, it has {size}; download it again"
         raise LoadError(msg)
@@ -69,16 +71,20 @@ def read_weights(file: Path) -> Weights:
 def _tensors(document: object) -> list[tuple[int, int, str, int]]:
     """List each tensor's start, end, dtype and number of elements."""
     if not isinstance(document, dict):
-        msg = "the header is no JSON object"
-        raise TypeError(msg)
-    entries = cast("Mapping[str, Mapping[str, object]]", document)
-    found = []
-    for name, entry in entries.items():
-        if name != "__metadata__":
-            start, end = cast("list[int]", entry["data_offsets"])
-            shape = cast("list[int]", entry["shape"])
-            found.append((int(start), int(end), str(entry["dtype"]), math.prod(shape)))
-    return found
+        msg = "it is no JSON object"
+        raise ValueError(msg)  # noqa: TRY004 -- the file is wrong, not the caller
+    entries = cast("Mapping[str, object]", document)
+    return [_tensor(name, entry) for name, entry in entries.items() if name != "__metadata__"]
+
+
+def _tensor(name: str, entry: object) -> tuple[int, int, str, int]:
+    match entry:
+        case {"data_offsets": [int(start), int(end)], "shape": [*shape], "dtype": str(dtype)}:
+            sizes = [size for size in shape if isinstance(size, int) and size >= 0]
+            if len(sizes) == len(shape) and 0 <= start <= end:
+                return start, end, dtype, math.prod(sizes)
+    msg = f"tensor {name[:_SHOWN]!r} has no proper dtype, shape and data_offsets"
+    raise ValueError(msg)
 
 
 def _is_float(dtype: str) -> bool:

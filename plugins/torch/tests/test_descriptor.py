@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import cartridge_torch
+from cartridge_core.errors import InvalidArgumentError
 from cartridge_torch import plugin
 
 if TYPE_CHECKING:
@@ -42,6 +43,19 @@ def test_both_caps_open_alike(caps: tuple[Cap, ...]) -> None:
     assert b is not None
     assert (a.name, a.media_urn, a.default) == (b.name, b.media_urn, b.default)
     assert dimensions.main == b
+
+
+@pytest.mark.parametrize("value", [2**31, 10**5000], ids=["more-than-32-bits", "5001-digits"])
+@pytest.mark.parametrize(
+    "name", ["threads", "truncate_dim", "batch_size", "chunk_size", "chunk_overlap"]
+)
+def test_error_a_number_too_large(caps: tuple[Cap, ...], name: str, value: int) -> None:
+    """A number that no library takes is refused by its name, however large."""
+    arg = caps[0].arg(name)
+    assert arg is not None
+    with pytest.raises(InvalidArgumentError, match=f"^{name}: must be at most") as caught:
+        arg.check(value)
+    assert caught.value.arg == name
 
 
 def test_the_readme_lists_every_cap_and_argument(caps: tuple[Cap, ...]) -> None:

@@ -264,6 +264,45 @@ def test_error_a_text_that_is_too_long(embed: Embed) -> None:
     assert (caught.value.arg, caught.value.rule) == ("text[1]", "at most 64 tokens")
 
 
+MANY = [
+    pytest.param("the cat is red " * 1_000, id="words"),
+    pytest.param("cat, dog; bird.\n\n" * 800, id="punctuation-and-newlines"),
+    pytest.param("[SEP] cat [MASK]" * 1_000, id="special-tokens-in-the-text"),
+    pytest.param("\u65e5\u672c" * 3_000, id="no-white-space"),
+    pytest.param("x," * 5_000, id="no-white-space-but-commas"),
+    pytest.param("a" * 9_000 + " cat dog" * 600, id="a-giant-word-first"),
+    pytest.param("cat " * 600 + " \n" * 3_000 + "dog", id="much-white-space"),
+    pytest.param(" " * 9_000 + "the cat", id="white-space-first"),
+    pytest.param("e\u0301 \U0001f469\u200d\U0001f680 " * 900, id="combined-characters"),
+]
+
+
+@pytest.mark.parametrize("text", MANY)
+@pytest.mark.parametrize("prompt", ["", "query: "])
+def test_the_beginning_of_a_long_text_gives_the_vector_of_the_whole(
+    model: Model, embed: Embed, monkeypatch: pytest.MonkeyPatch, text: str, prompt: str
+) -> None:
+    """Where a text is tokenized in spans, vector and count are those of all at once."""
+    whole = embed(text, prompt=prompt)
+    tokens = len(model._encoder._model.tokenizer(prompt + text, verbose=False)["input_ids"])
+    cut = [{"item": 0, "tokens": tokens, "limit": 64}]
+    assert whole.truncated == (cut if tokens > 64 else [])
+    monkeypatch.setattr("cartridge_torch.spans.CHARACTERS", 250)
+    monkeypatch.setattr("cartridge_torch._sentence_transformers.CHARACTERS", 250)
+    spans = embed(text, prompt=prompt)
+    assert difference(vectors(spans), vectors(whole)) < TOLERANCE
+    assert spans.truncated == whole.truncated
+
+
+def test_a_text_that_is_too_long_is_tokenized_once(
+    model: Model, embed: Embed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a tokenizer cuts off it has counted; it is not asked again."""
+    monkeypatch.setattr(type(model._encoder), "_count", lambda *_, **__: pytest.fail("again"))
+    cut = {"tokens": 102, "limit": 64}
+    assert embed([LONG, "dog", LONG]).truncated == [{"item": 0, **cut}, {"item": 2, **cut}]
+
+
 def test_float16_and_bfloat16_give_float32(
     open_model: Open, embed_with: EmbedWith, embed: Embed, tiny: Path
 ) -> None:

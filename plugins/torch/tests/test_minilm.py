@@ -62,3 +62,27 @@ def test_vectors_are_those_of_sentence_transformers(
 def test_what_the_model_cuts_off_is_reported(real: Model, embed_with: EmbedWith) -> None:
     """MiniLM takes 256 tokens."""
     assert embed_with(real, TEXTS).truncated == [{"item": 5, "tokens": 402, "limit": 256}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("The bank raised its interest rate; guitars don't mind. " * 2_000, id="prose"),
+        pytest.param(
+            "\u65e5\u672c\u8a9e\u306e\u6587\u7ae0\u3067\u3059\u3002" * 5_000, id="no-white-space"
+        ),
+        pytest.param("a" * 40_000 + " a guitar on the street" * 500, id="a-giant-word-first"),
+    ],
+)
+def test_a_long_text_is_embedded_by_its_beginning(
+    real: Model, embed_with: EmbedWith, minilm: Path, text: str
+) -> None:
+    """A text longer than a tokenizer is given at once has its vector, and its count."""
+    from sentence_transformers import SentenceTransformer
+
+    direct = SentenceTransformer(str(minilm), device="cpu", local_files_only=True)
+    expected = direct.encode([text], normalize_embeddings=True, show_progress_bar=False)
+    tokens = len(direct.tokenizer(text, verbose=False)["input_ids"])
+    found = embed_with(real, text)
+    assert abs(cast("NDArray[np.float32]", found.vectors) - expected).max() < 1e-5
+    assert found.truncated == [{"item": 0, "tokens": tokens, "limit": 256}]

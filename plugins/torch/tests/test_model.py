@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import struct
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import attrs
 import pytest
@@ -17,9 +19,13 @@ from cartridge_core.pack import Pack
 from cartridge_core.progress import Log, Progress
 from cartridge_torch import plugin
 from cartridge_torch.folder import ModelFolder
+from cartridge_torch.spans import CHARACTERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from cartridge_core.records import Record
     from cartridge_torch.model import Model
@@ -145,6 +151,137 @@ def without_tokenizer(folder: Path) -> None:
     (folder / "tokenizer_config.json").unlink()
 
 
+DEEP = "[" * 200_000 + "]" * 200_000
+
+
+def deep_config(folder: Path) -> None:
+    """Nest config.json deeper than Python reads."""
+    (folder / "config.json").write_text(DEEP)
+
+
+def deep_modules(folder: Path) -> None:
+    """Nest modules.json deeper than Python reads."""
+    (folder / "modules.json").write_text(DEEP)
+
+
+def header(folder: Path, text: str) -> None:
+    """Give the weights another header."""
+    data = struct.pack("<Q", len(text)) + text.encode()
+    (folder / "model.safetensors").write_bytes(data)
+
+
+def deep_header(folder: Path) -> None:
+    """Nest the weights' header deeper than Python reads."""
+    header(folder, DEEP)
+
+
+def endless_offset(folder: Path) -> None:
+    """Let a tensor end at infinity."""
+    header(folder, '{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 1e999]}}')
+
+
+def text_in_a_shape(folder: Path) -> None:
+    """Let a tensor's size be no number."""
+    header(folder, '{"a": {"dtype": "F32", "shape": ["x", 2], "data_offsets": [0, 0]}}')
+
+
+def set_modules(folder: Path, *modules: tuple[str, str]) -> None:
+    """Write modules.json from folders and classes of sentence-transformers."""
+    items = [
+        {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.{kind}"}
+        for index, (path, kind) in enumerate(modules)
+    ]
+    (folder / "modules.json").write_text(json.dumps(items))
+
+
+def module_with_a_long_name(folder: Path) -> None:
+    """Give a module's folder a name that no file system takes."""
+    set_modules(folder, ("a" * 5000, "models.Transformer"))
+
+
+def module_with_a_nul(folder: Path) -> None:
+    """Give a module's folder a name with a NUL."""
+    set_modules(folder, ("a\0", "models.Transformer"))
+
+
+def unknown_module(folder: Path) -> None:
+    """Name something of sentence-transformers that is no module."""
+    set_modules(folder, ("", "util.http_get"))
+
+
+def pipe_as_config(folder: Path) -> None:
+    """Put a pipe in the place of config.json, that nobody ever writes into."""
+    (folder / "config.json").unlink()
+    os.mkfifo(folder / "config.json")
+
+
+def pipe_as_tokenizer(folder: Path) -> None:
+    """Put a pipe where only the libraries would read."""
+    (folder / "tokenizer.json").unlink()
+    os.mkfifo(folder / "tokenizer.json")
+
+
+def device_as_modules(folder: Path) -> None:
+    """Let modules.json be a device."""
+    (folder / "modules.json").unlink()
+    (folder / "modules.json").symlink_to("/dev/zero")
+
+
+def pickled_dense(folder: Path) -> None:
+    """Add a module whose weights are a pickle, with safetensors of another name beside it."""
+    from safetensors.torch import save_file
+    from torch import save, zeros
+
+    dense = folder / "9_Dense"
+    dense.mkdir()
+    config = {"in_features": 32, "out_features": 8, "bias": True}
+    (dense / "config.json").write_text(json.dumps(config))
+    save({"linear.weight": zeros(8, 32), "linear.bias": zeros(8)}, dense / "pytorch_model.bin")
+    save_file({"x": zeros(1)}, dense / "decoy.safetensors")
+    pooling = ("1_Pooling", "models.Pooling")
+    set_modules(folder, ("", "models.Transformer"), pooling, ("9_Dense", "models.Dense"))
+
+
+def pickled_child(folder: Path) -> None:
+    """Put the module with the pickle below a router."""
+    pickled_dense(folder)
+    set_modules(folder, ("", "base.modules.router.Router"))
+    types = {"9_Dense": "sentence_transformers.models.Dense"}
+    (folder / "router_config.json").write_text(json.dumps({"types": types}))
+
+
+def own_code_below_a_router(folder: Path) -> None:
+    """Let a router's child be a class that lies in the folder."""
+    set_modules(folder, ("", "models.Asym"))
+    (folder / "config.json").write_text(json.dumps({"types": {"query_0": "evil.Pooling"}}))
+
+
+def endless_router(folder: Path) -> None:
+    """Let a router be its own child."""
+    set_modules(folder, ("", "models.Router"))
+    types = {"": "sentence_transformers.models.Router"}
+    (folder / "router_config.json").write_text(json.dumps({"types": types}))
+
+
+def pickled_shards(folder: Path) -> None:
+    """Let the index of the weights name a pickle."""
+    (folder / "model.safetensors").rename(folder / "other.safetensors")
+    index = {"metadata": {}, "weight_map": {"embeddings": "pytorch_model.bin"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def adapter(folder: Path) -> None:
+    """Name the one pickle that transformers takes although safetensors are asked for."""
+    (folder / "adapter_model.bin").write_bytes(b"pickle")
+
+
+def weights_of_another_name(folder: Path) -> None:
+    """Let config.json say what the weights are called."""
+    config = json.loads((folder / "config.json").read_text())
+    config["transformers_weights"] = "adapter_model.bin"
+    (folder / "config.json").write_text(json.dumps(config))
+
+
 @pytest.mark.parametrize(
     ("spoil", "cause"),
     [
@@ -167,6 +304,24 @@ def without_tokenizer(folder: Path) -> None:
         pytest.param(module_elsewhere, "outside of the folder", id="module-elsewhere"),
         pytest.param(unknown_architecture, "nonesuch", id="unknown-architecture"),
         pytest.param(without_tokenizer, "no tokenizer", id="no-tokenizer"),
+        pytest.param(deep_config, "config.json is nested too deeply", id="deep-config"),
+        pytest.param(deep_modules, "modules.json is nested too deeply", id="deep-modules"),
+        pytest.param(deep_header, "model.safetensors: .* malformed", id="deep-header"),
+        pytest.param(endless_offset, "malformed .tensor 'a' has no proper", id="endless-offset"),
+        pytest.param(text_in_a_shape, "malformed .tensor 'a' has no proper", id="text-in-a-shape"),
+        pytest.param(module_with_a_long_name, "modules.json names 'aaa.*too long", id="long-name"),
+        pytest.param(module_with_a_nul, "modules.json names 'a.*null byte", id="nul-in-a-name"),
+        pytest.param(unknown_module, "http_get' is not known", id="unknown-module"),
+        pytest.param(pipe_as_config, "config.json is a pipe", id="pipe-as-config"),
+        pytest.param(pipe_as_tokenizer, "tokenizer.json is a pipe", id="pipe-as-tokenizer"),
+        pytest.param(device_as_modules, "modules.json is a .*device", id="device-as-modules"),
+        pytest.param(pickled_dense, "9_Dense/model.safetensors, only pickled", id="pickled-dense"),
+        pytest.param(pickled_child, "9_Dense/model.safetensors, only pickled", id="pickled-child"),
+        pytest.param(own_code_below_a_router, "'evil.Pooling' is code", id="code-below-a-router"),
+        pytest.param(endless_router, "nested more than 8 deep", id="endless-router"),
+        pytest.param(pickled_shards, "'pytorch_model.bin' is no safetensors", id="pickled-shards"),
+        pytest.param(adapter, "adapter_model.bin belongs to an adapter", id="adapter"),
+        pytest.param(weights_of_another_name, "transformers_weights", id="weights-by-config"),
     ],
 )
 def test_error_a_wrong_folder_has_its_name(
@@ -177,6 +332,51 @@ def test_error_a_wrong_folder_has_its_name(
     with pytest.raises(LoadError, match=cause) as caught:
         open_model(copy)
     assert str(copy) in str(caught.value)
+
+
+@pytest.mark.parametrize("spoil", [deep_config, endless_offset, module_with_a_long_name])
+def test_preflight_of_a_malformed_folder_leaves_the_memory_open(
+    copy: Path, open_options: dict[str, object], spoil: Callable[[Path], None]
+) -> None:
+    """Preflight raises nothing over a folder that open refuses."""
+    spoil(copy)
+    pack = Pack.from_path(copy)
+    assert plugin.cartridge_preflight("torch-text-embedding", pack, open_options).ok
+
+
+def test_weights_in_shards_are_loaded(
+    plain: Path, tmp_path: Path, open_model: Open, embed_with: EmbedWith
+) -> None:
+    """An index and its safetensors files give what one file gives, and count as much."""
+    from transformers import AutoModel, AutoTokenizer
+
+    AutoModel.from_pretrained(plain).save_pretrained(tmp_path, max_shard_size="20KB")
+    AutoTokenizer.from_pretrained(plain).save_pretrained(tmp_path)
+    whole, parts = (ModelFolder.read(Pack.from_path(path)) for path in (plain, tmp_path))
+    assert len(parts.weights) > 1
+    assert parts.memory_bytes(4) == whole.memory_bytes(4)
+    expected, found = (
+        cast("NDArray[np.float32]", embed_with(open_model(path), "the cat").vectors)
+        for path in (plain, tmp_path)
+    )
+    assert (found == expected).all()
+
+
+def test_a_router_and_a_dense_module_are_loaded(
+    plain: Path, tmp_path: Path, open_model: Open
+) -> None:
+    """Modules below a router are found where sentence-transformers saves them."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer import modules as st
+
+    ways = {
+        way: [st.Transformer(str(plain)), st.Pooling(32, "mean"), st.Dense(32, 8)]
+        for way in ("query", "document")
+    }
+    router = st.Router.for_query_document(ways["query"], ways["document"])
+    SentenceTransformer(modules=[router], device="cpu").save(str(tmp_path), create_model_card=False)
+    assert len(ModelFolder.read(Pack.from_path(tmp_path)).weights) == 4
+    assert open_model(tmp_path).dimension == 8
 
 
 def test_error_a_file_instead_of_a_folder(tiny: Path, open_model: Open) -> None:
@@ -296,6 +496,36 @@ def test_a_cancel_inside_a_forward_pass(embed: Embed) -> None:
         embed("the cat", context=context)
     assert context.asked == asked.asked >= LAYERS
     assert not embed("the cat").truncated
+
+
+def test_a_cancel_while_a_long_text_is_tokenized(embed: Embed) -> None:
+    """A text of many thousand words is counted in steps, and a cancel stops between two."""
+    long = "the cat is red " * 30_000
+    asked = CancelledInside(after=1_000)
+    embed(long, context=asked)
+    assert asked.asked > len(long) // CHARACTERS
+    context = CancelledInside(after=5)
+    with pytest.raises(CancelledError):
+        embed(long, context=context)
+    assert context.asked == 6
+
+
+def test_a_cancel_while_a_long_text_is_cut_into_chunks(
+    embed: Embed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Words are searched in steps, and a cancel stops between two."""
+    stop = pytest.fail
+    monkeypatch.setattr("cartridge_torch.model.Model.embed", lambda *_, **__: stop("too late"))
+    with pytest.raises(CancelledError):
+        embed("cat " * 70_000, chunk_size=40_000, context=CancelledInside(after=1))
+
+
+def test_a_large_batch_is_taken_in_steps(embed: Embed) -> None:
+    """However many texts a batch may have, a tokenizer is given so much of them at a time."""
+    said: list[Progress | Log] = []
+    texts = ["the cat is red " * 10] * 600
+    embed(texts, batch_size=20_000, context=Context(said.append))
+    assert len(said) == 1 + len(texts) * 150 // CHARACTERS
 
 
 def test_a_cancel_reaches_its_own_thread_alone(embed: Embed) -> None:

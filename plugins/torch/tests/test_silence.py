@@ -48,6 +48,11 @@ if not pid:
 os.waitpid(pid, 0)
 """
 
+THREADS = """
+import threading
+print(*(thread.name for thread in threading.enumerate()))
+"""
+
 OTHERS = """
 from sentence_transformers import SentenceTransformer
 import logging
@@ -67,6 +72,11 @@ def run(code: str, *folders: Path) -> tuple[str, str]:
 def test_nothing_is_printed(tiny: Path, plain: Path) -> None:
     """Loading, embedding and a fork afterwards leave stdout and stderr empty."""
     assert run(EMBED + FORK, tiny, plain) == ("", "")
+
+
+def test_no_thread_of_the_libraries_stays(tiny: Path) -> None:
+    """Nothing that we call starts tqdm's monitor."""
+    assert run(EMBED + THREADS, tiny) == ("MainThread\n", "")
 
 
 def test_whoever_else_uses_the_libraries_hears_them_as_before(tiny: Path) -> None:
