@@ -49,12 +49,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     started, load = datetime.now().astimezone(), os.getloadavg()
     _say(f"load at start: {' '.join(f'{value:.2f}' for value in load)}, {os.cpu_count()} CPUs")
-    rows = [
-        row
-        for group in _GROUPS
-        if group in (options.only or _GROUPS)
-        for row in _run(group, QUICK if options.quick else FULL)
-    ]
+    rows: list[Row] = []
+    try:
+        for group in _GROUPS:
+            if group in (options.only or _GROUPS):
+                rows.extend(_run(group, QUICK if options.quick else FULL))
+    except KeyboardInterrupt:
+        _say("interrupted: what was measured follows")
     print(format_table(rows))
     found = document(rows, machine(started, load, quick=options.quick))
     _say(f"written to {_write(started, found)}")
