@@ -50,15 +50,14 @@ def bind(cap: Cap, given: Mapping[str, object], value: object = None) -> Argumen
     pack = cap.pack_arg
     rest = {name: item for name, item in given.items() if item is not None}
     spec: object = None
-    if pack is not None and pack is cap.main:
-        if value is not None and pack.name in rest and rest[pack.name] is not value:
-            msg = f"{pack.name} is the main argument of {cap.urn}: it was given twice"
-            raise InvalidArgumentError(msg, arg=pack.name, value=rest[pack.name])
-        spec = rest.pop(pack.name, None) if value is None else value
-        rest.pop(pack.name, None)
+    if pack is not None:
+        spec = rest.pop(pack.name, None)
+        if pack is cap.main and value is not None:
+            if spec is not None and spec is not value:
+                msg = f"{pack.name} is the main argument of {cap.urn}: it was given twice"
+                raise InvalidArgumentError(msg, arg=pack.name, value=spec)
+            spec = value
         spec = _one(cap, pack, spec)
-    elif pack is not None:
-        spec = _one(cap, pack, rest.pop(pack.name, None))
     options = _take(cap, cap.open_args, rest)
     parameters = _take(cap, cap.session_args, rest)
     for name in rest:
