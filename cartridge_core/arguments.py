@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import attrs
 
 from cartridge_core.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable, Mapping
 
     from cartridge_core.capdefs import Arg, Cap
@@ -27,7 +28,7 @@ class Arguments:
     parameters: Mapping[str, object] = attrs.field(kw_only=True)
     """For `cartridge_session_begin`: the others."""
 
-    model_spec: object = attrs.field(kw_only=True)
+    model_spec: str | os.PathLike[str] | None = attrs.field(kw_only=True)
     """The ``pack`` argument as given, or its default; None for a cap without one."""
 
 
@@ -62,7 +63,8 @@ def bind(cap: Cap, given: Mapping[str, object], value: object = None) -> Argumen
     parameters = _take(cap, cap.session_args, rest)
     for name in rest:
         raise _undeclared(cap, name, rest[name])
-    return Arguments(options, parameters=parameters, model_spec=spec)
+    model_spec = cast("str | os.PathLike[str] | None", spec)
+    return Arguments(options, parameters=parameters, model_spec=model_spec)
 
 
 def bind_parameters(cap: Cap, given: Mapping[str, object]) -> dict[str, object]:

@@ -20,11 +20,15 @@ __all__ = ["Models"]
 _DOWNLOAD = 'cap:download-model;in="media:enc=utf-8;model-spec";out="media:enc=utf-8;file-path"'
 
 
+_MOST_PACKS = 256
+"""How many packs are remembered."""
+
+
 class Models:
     """The model specs a registry has resolved; each is resolved once, while its files stand."""
 
     def __init__(self) -> None:
-        self._paths: dict[str, str] = {}
+        self._packs: dict[str, Pack] = {}
 
     def find(
         self, offer: Offer, given: Pack | str | os.PathLike[str] | None, context: Context
@@ -35,20 +39,23 @@ class Models:
         Args:
             offer: The cartridge.
             given: A pack, a path or a model spec; None takes the declared default.
-            context: As for `resolve`.
+            context: Takes the progress of a fetch, and answers the peer call.
 
         Returns:
             The model; None for a cartridge that declares none.
 
         Raises:
-            InvalidArgumentError: The cartridge takes no model, or is one itself.
+            InvalidArgumentError: The cartridge takes no model, or is one itself, or the model
+                spec is malformed.
 
-            LoadError: As for `resolve`.
+            LoadError: There is nothing at the path, or it cannot be fetched.
+
+            NoRouteError: No installed cartridge fetches such a model spec.
         """
         model = _given(offer, given)
         if model is None or isinstance(model, Pack):
             return model
-        return self.resolve(model, context)
+        return self._resolve(model, context)
 
     def peek(self, offer: Offer, given: Pack | str | os.PathLike[str] | None) -> Pack | None:
         """Give the same where it needs no fetch; None where it would."""
@@ -58,32 +65,38 @@ class Models:
         parsed = ModelSpec.parse(model)
         if isinstance(parsed, FileSpec):
             return Pack.from_path(parsed.path)
-        path = self._paths.get(str(parsed))
-        return Pack.from_path(path) if path is not None and os.path.exists(path) else None
+        return self._known(str(parsed))
 
-    def resolve(self, spec: str | os.PathLike[str], context: Context) -> Pack:
-        """
-        Find a model on disk, fetching it where it must be.
-
-        Args:
-            spec: A model spec or a path.
-            context: Takes the progress of the fetch, and answers the peer call.
-
-        Raises:
-            InvalidArgumentError: The model spec is malformed.
-
-            LoadError: There is nothing at the path, or it cannot be fetched.
-
-            NoRouteError: No installed cartridge fetches such a model spec.
-        """
+    def _resolve(self, spec: str | os.PathLike[str], context: Context) -> Pack:
+        text = os.fspath(spec)
+        # A path that is not absolute means another file in another working folder.
+        is_fixed = isinstance(spec, str) or os.path.isabs(text)
+        pack = self._known(text) if is_fixed else None
+        if pack is not None:
+            return pack
         parsed = ModelSpec.parse(spec)
         if isinstance(parsed, FileSpec):
-            return Pack.from_path(parsed.path)
-        text = str(parsed)
-        path = self._paths.get(text)
-        if path is None or not os.path.exists(path):
-            path = self._paths[text] = _download(text, context)
-        return Pack.from_path(path)
+            pack = Pack.from_path(parsed.path)
+            return self._remember(text, pack) if os.path.isabs(text) else pack
+        canonical = str(parsed)
+        pack = self._known(canonical) or Pack.from_path(_download(canonical, context))
+        self._remember(canonical, pack)
+        return self._remember(text, pack)
+
+    def _known(self, text: str) -> Pack | None:
+        """Give what a text was resolved to: as it is now, if it is still there."""
+        pack = self._packs.get(text)
+        if pack is None or pack.is_unchanged():
+            return pack
+        if not pack.path.exists():
+            return None
+        return self._remember(text, Pack.from_path(pack.path))
+
+    def _remember(self, text: str, pack: Pack) -> Pack:
+        if len(self._packs) >= _MOST_PACKS:
+            self._packs.clear()
+        self._packs[text] = pack
+        return pack
 
 
 def _given(
@@ -93,7 +106,9 @@ def _given(
         if given is not None:
             msg = f"{offer.id} is a pack, its own model: pass no other"
             raise InvalidArgumentError(msg, arg="pack", value=given)
-        return Pack.from_path(offer.pack)
+        return offer.pack
+    if isinstance(given, Pack) and not given.is_unchanged():
+        given = Pack.from_path(given.path)
     arg = offer.descriptor.pack_arg
     if given is None:
         default = None if arg is None else arg.default

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 import os
+import stat
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 
@@ -67,6 +68,33 @@ class Pack:
 
     _artifacts: tuple[_Artifact, ...] | None = attrs.field(default=None, kw_only=True, repr=False)
 
+    _stamps: tuple[_Stamp, ...] = attrs.field(init=False, eq=False, repr=False)
+
+    identity: tuple[object, ...] = attrs.field(init=False, eq=False, repr=False)
+    """
+    What tells this pack from another, and from itself before it was changed.
+
+    Hashable: the real path, then every file's relative path, size in bytes and time of change in
+    nanoseconds, as they were when the pack was made.
+    """
+
+    @_stamps.default
+    def _look(self) -> tuple[_Stamp, ...]:
+        try:
+            return tuple(_look(str(self.path)))
+        except OSError as exc:
+            raise _unreadable(self.path, exc) from exc
+
+    @identity.default
+    def _identify(self) -> tuple[object, ...]:
+        root = len(self._stamps[0].path)
+        files = [
+            (seen.path[root:], seen.size, seen.mtime_ns)
+            for seen in self._stamps
+            if not stat.S_ISDIR(seen.mode)
+        ]
+        return (os.path.realpath(self.path), *files)
+
     @classmethod
     def from_path(cls, path: str | os.PathLike[str]) -> Pack:
         """
@@ -76,8 +104,8 @@ class Pack:
             path: A model file, a model folder, or the folder of a full pack; ``~`` is expanded.
 
         Raises:
-            LoadError: There is no such file or folder, it cannot be read, or its descriptor or
-                manifest is malformed.
+            LoadError: There is no such file or folder, it or something in it cannot be read, or
+                its descriptor or manifest is malformed.
         """
         named = Path(path).expanduser().absolute()
         try:
@@ -113,39 +141,45 @@ class Pack:
             return ()
         return _walk(self.path) if self.path.is_dir() else (self.path,)
 
-    @property
-    def identity(self) -> tuple[object, ...]:
-        """
-        What tells this pack from another, and from itself before it was changed.
-
-        Hashable: the real path, then every file's relative path, size in bytes and time of
-        change in nanoseconds, as they are now.
-
-        Raises:
-            LoadError: The files cannot be read.
-        """
+    def is_unchanged(self) -> bool:
+        """Say whether the files are still what they were when the pack was made."""
         try:
-            real = os.path.realpath(self.path)
-            if os.path.isdir(real):
-                return (real, *sorted(_stamps(real, "")))
-            stat = os.stat(real)
-        except OSError as exc:
-            raise _unreadable(self.path, exc) from exc
-        return (real, stat.st_size, stat.st_mtime_ns)
+            # Spelt out, since every call asks.
+            for path, inode, mode, size, mtime_ns in self._stamps:
+                now = os.stat(path)
+                if now.st_mtime_ns != mtime_ns or now.st_size != size:
+                    return False
+                if now.st_ino != inode or now.st_mode != mode:
+                    return False
+        except OSError:
+            return False
+        return True
 
 
-def _stamps(folder: str, prefix: str) -> Iterator[tuple[str, int, int]]:
-    """Give name, size and time of change of every file; on texts, since every call asks."""
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            name = entry.name
-            if name.startswith("."):
-                continue
-            if entry.is_dir():
-                yield from _stamps(entry.path, f"{prefix}{name}/")
-            else:
-                stat = entry.stat()
-                yield (prefix + name, stat.st_size, stat.st_mtime_ns)
+class _Stamp(NamedTuple):
+    """A file or a folder as it was seen."""
+
+    path: str
+    inode: int
+    mode: int
+    size: int
+    mtime_ns: int
+
+
+def _stamp(path: str) -> _Stamp:
+    seen = os.stat(path)
+    return _Stamp(path, seen.st_ino, seen.st_mode, seen.st_size, seen.st_mtime_ns)
+
+
+def _look(path: str) -> Iterator[_Stamp]:
+    """Look at a path, and at everything below it whose name does not start with a dot."""
+    seen = _stamp(path)
+    yield seen
+    if stat.S_ISDIR(seen.mode):
+        with os.scandir(path) as entries:
+            below = sorted(entry.path for entry in entries if not entry.name.startswith("."))
+        for one in below:
+            yield from _look(one)
 
 
 def _unreadable(path: Path, exc: Exception) -> LoadError:

@@ -6,13 +6,11 @@ Source: CapDAG, "Model cartridge architecture".
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import TYPE_CHECKING
 
 from cartridge_core.context import Context
 from cartridge_core.descriptor import IoMode
-from cartridge_core.pack import Pack
 from cartridge_core.progress import Log, Phase, Progress
 from cartridge_core.reporting import Reporter
 from cartridge_core.results import Result
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from cartridge_core.arguments import Arguments
     from cartridge_core.loading import Loader
     from cartridge_core.models import Models
-    from cartridge_core.pack import Trust
+    from cartridge_core.pack import Pack, Trust
     from cartridge_core.residency import Lease
     from cartridge_core.routing import Route
 
@@ -114,13 +112,12 @@ class Work:
         self.context.check_cancelled()
         offer = self.route.offer
         spec = self._arguments.model_spec
-        if offer.pack is not None:
-            return Pack.from_path(offer.pack)
-        if not isinstance(spec, str | os.PathLike):
+        if spec is None and offer.pack is None:
             return None
-        self._reporter.tell(Phase.DOWNLOAD, 0.0, f"Finding {spec}")
-        pack = self._models.resolve(spec, self._child(Phase.DOWNLOAD))
-        self._reporter.tell(Phase.DOWNLOAD, 1.0, f"Found {pack.path.name}")
+        self._reporter.tell(Phase.DOWNLOAD, 0.0, f"Finding {spec or offer.pack}")
+        pack = self._models.find(offer, spec, self._child(Phase.DOWNLOAD))
+        if pack is not None:
+            self._reporter.tell(Phase.DOWNLOAD, 1.0, f"Found {pack.path.name}")
         return pack
 
     def _load(self, pack: Pack | None) -> Lease:
@@ -144,6 +141,7 @@ class Work:
             self.route.cap,
             self._arguments.parameters,
             context,
+            is_checked=not self._chunked,
         ) as session:
             self._session = session
             self._reporter.tell(Phase.INFER, 0.0, "Running")

@@ -51,7 +51,7 @@ class Router:
         """
         Route a request; one that the main value does not decide is remembered.
 
-        A route for a path is remembered until what is there changes.
+        A route for an absolute path is remembered until what is there changes.
 
         Arguments as the fields of `routing.Request`, as a caller may pass them.
 
@@ -68,9 +68,10 @@ class Router:
             routes = {}
             self._routes = (index, routes)
         prefer = as_names(prefer)
-        key = (cap, mode, usual_mode, cartridge_id, prefer, model_spec)
+        spec = model_spec if model_spec is None or type(model_spec) is str else _path(model_spec)
+        key = (cap, mode, usual_mode, cartridge_id, prefer, spec)
         try:
-            known = routes.get(key) if isinstance(model_spec, str | None) else None
+            known = routes.get(key)
         except TypeError:  # something cannot be hashed; it is named below
             known = None
         if known is not None and (known.path is None or _changed_ns(known.path) == known.changed):
@@ -85,9 +86,9 @@ class Router:
             value=value,
         )
         found = routing.route(index, request)
-        if not routing.reads_value(index, request):
-            spec = request.model_spec
-            path = str(spec.path) if isinstance(spec, FileSpec) else None
+        # A path that is not absolute means another file in another working folder.
+        path = str(spec) if isinstance(request.model_spec, FileSpec) else None
+        if not routing.reads_value(index, request) and (path is None or os.path.isabs(path)):
             routes[key] = _Known(found, path, _changed_ns(path) if path else None)
         return found
 
@@ -122,6 +123,12 @@ class _Known(NamedTuple):
     changed: int | None
 
 
+def _path(model_spec: object) -> object:
+    """Give an absolute path as its text, which means the same; anything else as it is."""
+    text = os.fspath(model_spec) if isinstance(model_spec, os.PathLike) else None
+    return text if isinstance(text, str) and os.path.isabs(text) else model_spec
+
+
 def _changed_ns(path: str) -> int | None:
     """Say when a file, or the list of a folder's files, last changed; None where it is not."""
     try:
@@ -137,8 +144,10 @@ def as_names(prefer: object) -> tuple[str, ...]:
     Raises:
         InvalidArgumentError: They are no names.
     """
-    if prefer is None or isinstance(prefer, str):
-        return () if prefer is None else (prefer,)
+    if prefer is None or prefer == ():
+        return ()
+    if isinstance(prefer, str):
+        return (prefer,)
     given = tuple(prefer) if isinstance(prefer, Iterable) else (prefer,)
     names = tuple(name for name in given if isinstance(name, str))
     if len(names) < len(given):

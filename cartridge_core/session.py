@@ -61,7 +61,8 @@ class Session:
     One utterance, stream or series of inputs on an open cartridge.
 
     Drive it from one thread at a time; only `cancel` may come from another. A context
-    manager that ends it. Sessions are made by ``cartridge.session(...)``.
+    manager that ends it. Sessions are made by ``cartridge.session(...)``, and by a call's work,
+    which has checked the main value before it began (``is_checked``).
     """
 
     def __init__(
@@ -73,8 +74,11 @@ class Session:
         parameters: Mapping[str, object],
         context: Context,
         on_end: Callable[[Session], None] | None = None,
+        *,
+        is_checked: bool = False,
     ) -> None:
         self._on_end = on_end
+        self._is_checked = is_checked
         self._binding = binding
         self._descriptor = descriptor
         self._cap = cap
@@ -119,7 +123,7 @@ class Session:
         """
         self._enter("infer", IoMode.BATCH)
         try:
-            checked = check_main(self._cap, value)
+            checked = value if self._is_checked else check_main(self._cap, value)
             with self._work:
                 result = self._binding.infer(self._session, checked)
             return self._finish(result)
@@ -150,7 +154,7 @@ class Session:
             if self._state is not SessionState.OPEN:
                 msg = f"push after flush: the session is {self._state.value}; begin a new session"
                 raise StateError(msg)
-            checked = check_main(self._cap, chunk)
+            checked = chunk if self._is_checked else check_main(self._cap, chunk)
             with self._work:
                 self._binding.push(self._session, checked)
         finally:

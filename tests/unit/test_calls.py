@@ -22,6 +22,7 @@ from cartridge_core.errors import (
     StateError,
 )
 from cartridge_core.hookspecs import hookimpl
+from cartridge_core.pack import Pack
 from cartridge_core.progress import Log, Phase, Progress
 from cartridge_core.reports import Check, PreflightReport
 from cartridge_core.results import Result, ResultKind
@@ -216,6 +217,44 @@ def test_a_changed_model_file_is_opened_anew(model):
         model.write_text("other model says ")
         result = registry.call("cap:read", "x", model_spec=model)
     assert result.payload == "other model says x"
+    assert reader.calls.count("open") == 2
+
+
+@pytest.mark.parametrize("spelling", ["./model.txt", Path("model.txt")], ids=["text", "path"])
+def test_a_relative_path_means_the_working_folder_it_is_called_in(tmp_path, monkeypatch, spelling):
+    """The same relative path in another working folder is another model."""
+    answers = []
+    with registry_of(Reader()) as registry:
+        for name in ("one", "two"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "model.txt").write_text(f"{name} says ")
+            monkeypatch.chdir(tmp_path / name)
+            answers.append(registry.call("cap:read", "x", model_spec=spelling).payload)
+    assert answers == ["one says x", "two says x"]
+
+
+def test_a_pack_made_before_its_file_changed_is_opened_as_it_is_now(model):
+    """A `Pack` that a caller kept does not hide what happened to its file."""
+    reader = Reader()
+    pack = Pack.from_path(model)
+    with registry_of(reader) as registry:
+        for text in ("one says ", "another says "):
+            model.write_text(text)
+            with (
+                registry.open("reader-text", pack) as cartridge,
+                cartridge.session() as session,
+            ):
+                assert session.infer("x").payload == f"{text}x"
+
+
+def test_a_fetched_model_that_changed_is_opened_anew(model):
+    """What a model spec was resolved to is looked at again by every call."""
+    reader = Reader()
+    with registry_of(reader, Downloads(model)) as registry:
+        for text in ("one says ", "another says "):
+            model.write_text(text)
+            result = registry.call("cap:read", "x", model_spec="hf:owner/repo")
+            assert result.payload == f"{text}x"
     assert reader.calls.count("open") == 2
 
 

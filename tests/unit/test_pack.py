@@ -187,19 +187,37 @@ def test_identity_is_hashable_and_stable(tmp_path: Path) -> None:
     ],
 )
 def test_identity_follows_a_change(tmp_path: Path, change: Callable[[Path], object]) -> None:
-    """A changed file is another pack, also to a `Pack` made before."""
+    """A changed file makes another pack, and the one made before knows."""
     pack = Pack.from_path(make_folder(tmp_path, "a", "sub/b"))
-    before = pack.identity
+    assert pack.is_unchanged()
     change(tmp_path)
-    assert pack.identity != before
+    assert not pack.is_unchanged()
+    assert Pack.from_path(tmp_path).identity != pack.identity
+
+
+def test_a_pack_whose_file_was_put_in_place_of_another_has_changed(tmp_path: Path) -> None:
+    """A file of the same name, size and time that is another file counts as a change."""
+    pack = Pack.from_path(make_folder(tmp_path, "a") / "a")
+    stamp = (tmp_path / "a").stat().st_mtime_ns
+    (tmp_path / "new").write_bytes((tmp_path / "a").read_bytes())
+    os.utime(tmp_path / "new", ns=(stamp, stamp))
+    (tmp_path / "new").replace(tmp_path / "a")
+    assert not pack.is_unchanged()
+
+
+def test_a_pack_whose_folder_is_gone_has_changed(tmp_path: Path) -> None:
+    """Nothing where the pack was is a change, and no error."""
+    pack = Pack.from_path(make_folder(tmp_path / "model", "a"))
+    (tmp_path / "model" / "a").unlink()
+    (tmp_path / "model").rmdir()
+    assert not pack.is_unchanged()
 
 
 def test_identity_ignores_dot_entries(tmp_path: Path) -> None:
     """What begins with a dot is no part of a pack."""
-    pack = Pack.from_path(make_folder(tmp_path, "a"))
-    before = pack.identity
+    before = Pack.from_path(make_folder(tmp_path, "a")).identity
     make_folder(tmp_path, ".cache/x")
-    assert pack.identity == before
+    assert Pack.from_path(tmp_path).identity == before
 
 
 def test_identity_is_the_same_through_a_link(tmp_path: Path) -> None:
@@ -216,4 +234,4 @@ def test_error_identity_of_a_pack_whose_file_is_gone(tmp_path: Path) -> None:
     """A link whose file was deleted is a load error, not a silent gap."""
     (tmp_path / "a").symlink_to(Path("nowhere"))
     with pytest.raises(LoadError, match="cannot be read"):
-        _ = Pack.from_path(tmp_path).identity
+        Pack.from_path(tmp_path)
