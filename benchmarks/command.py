@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import calls, discovery, embeddings, routes, starts, urns
+from benchmarks import calls, discovery, embeddings, routes, speed, starts, urns
 from benchmarks.measuring import FULL, QUICK
 from benchmarks.rows import Outcome, Row, document, format_table, machine
 
@@ -26,6 +26,7 @@ _RESULTS = Path(__file__).parent / "results"
 
 # The embeddings come last: what they import stays in this process.
 _GROUPS: dict[str, Callable[[Effort], Iterator[Row]]] = {
+    "machine": speed.measure,
     "start": starts.measure,
     "discovery": discovery.measure,
     "urn": urns.measure,
