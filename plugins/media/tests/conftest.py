@@ -1,0 +1,107 @@
+"""Files of every format, written by Pillow, or by hand where Pillow cannot."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from typing import TYPE_CHECKING
+
+import numpy as np  # noqa: TID253 -- arrays are what is read
+import pytest
+from PIL import Image
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Encode = Callable[..., bytes]
+    WritePng = Callable[..., bytes]
+    WriteTiff = Callable[..., bytes]
+
+_VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
+    "png": ("PNG", {}),
+    "jpeg": ("JPEG", {}),
+    "jpeg-progressive": ("JPEG", {"progressive": True}),
+    "webp": ("WEBP", {}),
+    "webp-lossless": ("WEBP", {"lossless": True}),
+    "gif": ("GIF", {}),
+    "bmp": ("BMP", {}),
+    "tiff": ("TIFF", {}),
+    "tiff-lzw": ("TIFF", {"compression": "tiff_lzw"}),
+    "tiff-deflate": ("TIFF", {"compression": "tiff_adobe_deflate"}),
+    "tiff-jpeg": ("TIFF", {"compression": "jpeg"}),
+}
+
+
+@pytest.fixture(scope="session")
+def picture() -> Image.Image:
+    """An RGB picture, 48 by 32, that no format can store in a few bytes."""
+    samples = np.random.default_rng(0).integers(0, 256, (32, 48, 3), dtype=np.uint8)
+    return Image.fromarray(samples)
+
+
+@pytest.fixture(scope="session")
+def files(picture: Image.Image, encode: Encode) -> dict[str, bytes]:
+    """That picture in every format and way of compression."""
+    return {name: encode(picture, form, **more) for name, (form, more) in _VARIANTS.items()}
+
+
+@pytest.fixture(scope="session")
+def encode() -> Encode:
+    """Write a picture with Pillow."""
+
+    def run(image: Image.Image, form: str, **options: object) -> bytes:
+        buffer = io.BytesIO()
+        image.save(buffer, form, **options)
+        return buffer.getvalue()
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def write_png() -> WritePng:
+    """
+    Write a PNG by hand.
+
+    Width, height, bits of a sample, PNG's colour type; then the rows, and more chunks by name.
+    """
+
+    def run(header: tuple[int, int, int, int], rows: Sequence[bytes] = (), **more: bytes) -> bytes:
+        pixels = zlib.compress(b"".join(b"\0" + row for row in rows))
+        chunks = {"IHDR": struct.pack(">4I", *header)[:8] + bytes([*header[2:], 0, 0, 0]), **more}
+        return b"\x89PNG\r\n\x1a\n" + b"".join(
+            struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+            for name, body in [
+                *((name.encode(), body) for name, body in chunks.items()),
+                (b"IDAT", pixels),
+                (b"IEND", b""),
+            ]
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def write_tiff() -> WriteTiff:
+    """
+    Write a TIFF by hand: its tags and its data.
+
+    The tags 273 and 324, offsets, count from the beginning of the data.
+    """
+
+    def run(tags: dict[int, Sequence[int]], data: bytes, order: str = "<") -> bytes:
+        inside = 8 + 2 + 12 * len(tags) + 4
+        begin = inside + sum(4 * len(values) for values in tags.values() if len(values) > 1)
+        entries, outside = b"", b""
+        for tag, values in sorted(tags.items()):
+            shift = begin if tag in (273, 324) else 0
+            packed = struct.pack(f"{order}{len(values)}I", *(value + shift for value in values))
+            if len(values) > 1:
+                outside += packed
+                packed = struct.pack(f"{order}I", inside + len(outside) - len(packed))
+            entries += struct.pack(f"{order}HHI", tag, 4, len(values)) + packed
+        magic = {"<": b"II*\0", ">": b"MM\0*"}[order]
+        head = magic + struct.pack(f"{order}IH", 8, len(tags)) + entries + bytes(4)
+        return head + outside + data
+
+    return run
