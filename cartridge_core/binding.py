@@ -94,6 +94,24 @@ class Binding:
             raise self._broken(msg, found, "a sequence of Descriptor")
         return tuple(found)
 
+    def check_descriptors(self, static: Iterable[Descriptor]) -> None:
+        """
+        Hold what the plugin's hook says against its static files.
+
+        Raises:
+            AbiMismatchError: They differ.
+        """
+        by_id = {descriptor.id: descriptor for descriptor in static}
+        told = {descriptor.id: descriptor for descriptor in self.descriptors()}
+        ids = by_id.keys() | told.keys()
+        differing = sorted(key for key in ids if by_id.get(key) != told.get(key))
+        if differing:
+            msg = (
+                f"plugin {self.name}: its cartridge_descriptors hook and its descriptors/*.json "
+                f"differ for {', '.join(differing)}"
+            )
+            raise AbiMismatchError(msg)
+
     def preflight(
         self, cartridge_id: str, pack: Pack | None, options: Mapping[str, object]
     ) -> PreflightReport:

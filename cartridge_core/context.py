@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from cartridge_core.errors import CancelledError, StateError
@@ -12,6 +12,7 @@ from cartridge_core.progress import Log, Progress
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from cartridge_core.activity import Activity
     from cartridge_core.results import Result
 
 __all__ = ["Context", "Peer", "PeerResponse"]
@@ -69,6 +70,7 @@ class Context:
         peer: Answers peer calls.
         parent: A context whose cancellation is this one's too.
         offline: Whether the network is forbidden; a parent's counts too.
+        activity: The clock that its reports are signs of life for; a parent's, where not given.
     """
 
     def __init__(
@@ -78,8 +80,13 @@ class Context:
         *,
         parent: Context | None = None,
         offline: bool = False,
+        activity: Activity | None = None,
     ) -> None:
         self.report = report
+        self.activity: Activity | None = activity
+        if activity is None and parent is not None:
+            self.activity = parent.activity
+        self._loads: tuple[object, ...] = ()
         self._cancelled = False
         self._on_cancel: set[Callable[[], None]] | None = None
         self._lock = threading.RLock()  # a signal handler may cancel inside a cancel
@@ -95,6 +102,7 @@ class Context:
             fraction: In [0, 1] of the cartridge's own work; the host maps it into the call's.
             message: One line for a person.
         """
+        self._sign()
         if self.report is not None:
             self.report(Progress(fraction, message))
 
@@ -106,6 +114,7 @@ class Context:
             level: One of ``debug``, ``info``, ``warning``, ``error``.
             message: One line for a person.
         """
+        self._sign()
         if self.report is not None:
             self.report(Log(level, message))
 
@@ -127,7 +136,7 @@ class Context:
 
     def cancel(self) -> None:
         """Ask the work to stop; the host's side of `cancelled`. Again is harmless."""
-        with self._lock, ExitStack() as stack:
+        with self._lock, contextlib.ExitStack() as stack:
             self._cancelled = True
             for stop in self._on_cancel or ():
                 stack.callback(stop)
@@ -165,12 +174,13 @@ class Context:
         self, fn: Callable[[], T], message: str = "", limit_s: float = 600.0
     ) -> T:
         """
-        Run a blocking call that cannot report.
+        Run a blocking call that cannot report; meanwhile silence is no reason to end the call.
 
         Args:
             fn: The blocking work; runs in this thread.
             message: What it is, for a person.
-            limit_s: Seconds after which the host gives up on it.
+            limit_s: Seconds after which the host gives up on it: the call ends with
+                `ActivityTimeoutError`, whether or not ``fn`` comes back.
 
         Returns:
             What ``fn`` returns.
@@ -178,7 +188,35 @@ class Context:
         Source:
             CapDAG, "Model loading with keepalive".
         """
-        del limit_s
         if message:
             self.log("debug", message)
-        return fn()
+        with self.blocking(message, limit_s):
+            return fn()
+
+    def blocking(self, message: str, limit_s: float) -> contextlib.AbstractContextManager[None]:
+        """Do the same for a block; the host's side of `run_with_keepalive`."""
+        if self.activity is None:
+            return contextlib.nullcontext()
+        return self.activity.blocking(message or "a blocking call", limit_s)
+
+    def waiting(self) -> contextlib.AbstractContextManager[None]:
+        """Stop the clock for a block in which the host makes the work wait."""
+        return contextlib.nullcontext() if self.activity is None else self.activity.excused()
+
+    @property
+    def loads(self) -> tuple[object, ...]:
+        """The loads that this work is a part of; the host's, to find those that cross."""
+        return self._loads if self._parent is None else (*self._parent.loads, *self._loads)
+
+    @contextlib.contextmanager
+    def loading(self, load: object) -> Iterator[None]:
+        """Make a block part of a load; the host's."""
+        self._loads = (*self._loads, load)
+        try:
+            yield
+        finally:
+            self._loads = tuple(one for one in self._loads if one is not load)
+
+    def _sign(self) -> None:
+        if self.activity is not None:
+            self.activity.sign()

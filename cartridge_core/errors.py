@@ -242,7 +242,19 @@ class ActivityTimeoutError(BackendError):
 
 
 class CartridgeDiedError(BackendError):
-    """The cartridge's process ended during a call."""
+    """
+    The cartridge's process ended during a call, or before it.
+
+    Attributes:
+        exit_status: How it ended: its exit status, or the negative number of the signal that
+            killed it; None where that cannot be told.
+        stderr: The last lines that it wrote there.
+    """
+
+    def __init__(self, message: str, *, exit_status: int | None = None, stderr: str = "") -> None:
+        super().__init__(message)
+        self.exit_status = exit_status
+        self.stderr = stderr
 
 
 class CancelledError(CartridgeError):
@@ -258,7 +270,7 @@ class StateError(CartridgeError):
 
 
 class BusyError(StateError):
-    """There was no room within the time allowed."""
+    """There was no free session, device or memory within the time allowed."""
 
 
 class AbiMismatchError(CartridgeError):

@@ -36,6 +36,13 @@ class _Wanted:
 _WANTED = _Wanted()
 
 
+class _Offered(Generic[T]):
+    """Stands among the events for one that the host says by itself."""
+
+    def __init__(self, event: T) -> None:
+        self.event = event
+
+
 def check_process(pid: int) -> None:
     """
     Refuse to work in a fork: threads, and what plugins have open, stay in the parent.
@@ -104,18 +111,22 @@ class Exchange(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._events: SimpleQueue[T | End | _Wanted] = SimpleQueue()
+        self._events: SimpleQueue[T | End | _Wanted | _Offered[T]] = SimpleQueue()
         self._chunks: SimpleQueue[object] = SimpleQueue()
         self._giving = threading.Lock()
         self._given = 0
         self._taken = 0
         self._room: SimpleQueue[None] = SimpleQueue()
         self._waits_for_room = False
+        self._wants = False
+        self._has_offered = False
         self._ended = False
         self._closed = False
 
     def put(self, event: T) -> None:
         """Give an event to the caller, from any thread; nothing happens once he is gone."""
+        if self._closed:
+            return
         with self._giving:
             while self._given - self._taken >= _DEPTH and not self._closed:
                 self._waits_for_room = True
@@ -126,6 +137,26 @@ class Exchange(Generic[T]):
                 self._given += 1
                 self._events.put(event)
 
+    def offer(self, event: T) -> None:
+        """
+        Give an event to a caller who has had all before; never waits.
+
+        It is the host's own: that the caller has yet to take it does not keep the work waiting.
+        """
+        if self._has_offered or self.waits_for_caller or not self._giving.acquire(blocking=False):
+            return
+        try:
+            if not self._closed:
+                self._has_offered = True
+                self._events.put(_Offered(event))
+        finally:
+            self._giving.release()
+
+    @property
+    def waits_for_caller(self) -> bool:
+        """Whether the caller, unless he is gone, has yet to take an event or to give a chunk."""
+        return not self._closed and (self._wants or self._given > self._taken)
+
     def finish(self) -> None:
         """Say that no event will follow."""
         self._events.put(END)
@@ -134,8 +165,11 @@ class Exchange(Generic[T]):
         """Take a chunk of input, or `END`; also `END` once the caller is gone."""
         if self._closed:
             return END
+        self._wants = True
         self._events.put(_WANTED)
-        return self._chunks.get()
+        chunk = self._chunks.get()
+        self._wants = False
+        return chunk
 
     def next_event(self, more: Callable[[], object] | None = None) -> T | End:
         """
@@ -153,6 +187,9 @@ class Exchange(Generic[T]):
             self._ended = True
             self._events.put(END)  # for a second thread that waits too
             return event
+        if isinstance(event, _Offered):
+            self._has_offered = False
+            return event.event
         self._taken += 1
         if self._waits_for_room:
             self._waits_for_room = False

@@ -129,6 +129,61 @@ def test_closing_lets_a_host_thread_that_waits_for_input_go():
     assert got == [END]
 
 
+def test_what_the_host_offers_comes_in_order_too():
+    """The caller gets it among the events, once."""
+    exchange: Exchange[int] = Exchange()
+    exchange.offer(1)
+    exchange.put(2)
+    assert [exchange.next_event() for _ in range(2)] == [1, 2]
+    exchange.offer(3)
+    exchange.finish()
+    assert [exchange.next_event() for _ in range(3)] == [3, END, END]
+
+
+def test_nothing_is_offered_to_one_who_has_something_to_take():
+    """A caller who does not read is not buried in words that say that the work goes on."""
+    exchange: Exchange[int] = Exchange()
+    exchange.put(1)
+    exchange.offer(2)
+    assert exchange.next_event() == 1
+    for number in range(3, 30):
+        exchange.offer(number)
+    assert exchange.next_event() == 3
+    exchange.offer(30)
+    exchange.finish()
+    assert [exchange.next_event() for _ in range(2)] == [30, END]
+
+
+def test_nothing_is_offered_to_one_who_is_gone():
+    """After close nothing is added."""
+    exchange: Exchange[int] = Exchange()
+    exchange.close()
+    exchange.offer(1)
+    exchange.finish()
+    assert exchange.next_event() is END
+
+
+@pytest.mark.parametrize(
+    ("event", "waits"), [("none", False), ("put", True), ("offered", False), ("wanted", True)]
+)
+def test_who_has_something_to_take_or_to_give_is_waited_for(event, waits, eventually):
+    """Not so with what the host says by itself, nor once the caller is gone."""
+    exchange: Exchange[int] = Exchange()
+    thread = threading.Thread(target=exchange.next_chunk)
+    if event == "put":
+        exchange.put(1)
+    elif event == "offered":
+        exchange.offer(1)
+    elif event == "wanted":
+        thread.start()
+        eventually(lambda: exchange.waits_for_caller)
+    assert exchange.waits_for_caller is waits
+    exchange.close()
+    assert not exchange.waits_for_caller
+    if event == "wanted":
+        thread.join(5)
+
+
 def test_input_is_read_in_the_callers_thread_and_at_most_eight_ahead():
     """Chunks are read by whoever takes events, once the host wants input, and 8 ahead at most."""
     exchange: Exchange[int] = Exchange()

@@ -1,0 +1,70 @@
+"""Workers for the tests: processes with plugins of ``worker_plugins``, ended when a test is."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from pathlib import Path
+
+import pytest
+
+from cartridge_core.discovery import PluginSource
+from cartridge_core.worker.client import Worker
+
+PLUGINS = Path(__file__).parent / "worker_plugins"
+PATIENCE_S = 30.0
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _importable():
+    """Have the plugins of ``worker_plugins`` be importable, here and in workers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(PLUGINS))
+        yield
+
+
+@pytest.fixture(scope="session")
+def source_of():
+    """Give the source of a plugin that is not installed."""
+
+    def make(module, descriptors):
+        name = module.removeprefix("plugin_")
+        return PluginSource(
+            name,
+            f"cartridge-{name}",
+            version="1.0.0",
+            module=module,
+            descriptors=tuple(descriptors),
+            load=lambda: importlib.import_module(module),
+        )
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def start_worker():
+    """Start workers that are ended with the module's tests."""
+    started: list[Worker] = []
+
+    def start(source, *, cartridge_id=None, **given):
+        own = cartridge_id or source.descriptors[0].id
+        worker = Worker.start(source, own, source.descriptors, **given)
+        started.append(worker)
+        return worker
+
+    yield start
+    for worker in started:
+        worker.end(0.0)
+
+
+@pytest.fixture(scope="session")
+def eventually():
+    """Wait until something is so."""
+
+    def wait(condition, patience_s=PATIENCE_S):
+        end_s = time.monotonic() + patience_s
+        while not condition():
+            assert time.monotonic() < end_s, f"waited {patience_s:g} s in vain"
+            time.sleep(0.005)
+
+    return wait
