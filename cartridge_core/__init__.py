@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from cartridge_core.records import Record
     from cartridge_core.registry import Registry
     from cartridge_core.reports import Check, DiscoveryIssue, Explanation, PreflightReport
+    from cartridge_core.resident import Loaded, LoadState
     from cartridge_core.results import Result, ResultKind
     from cartridge_core.routing import Route
     from cartridge_core.session import Session, SessionState
@@ -85,6 +86,8 @@ __all__ = [
     "InvalidArgumentError",
     "IoMode",
     "LoadError",
+    "LoadState",
+    "Loaded",
     "Log",
     "MediaUrn",
     "ModelSpec",
@@ -149,6 +152,7 @@ _WHERE = {
     "records": ("Record",),
     "registry": ("Registry",),
     "reports": ("Check", "DiscoveryIssue", "Explanation", "PreflightReport"),
+    "resident": ("LoadState", "Loaded"),
     "results": ("Result", "ResultKind"),
     "routing": ("Route",),
     "session": ("Session", "SessionState"),

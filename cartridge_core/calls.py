@@ -7,8 +7,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
+from cartridge_core.activity import Activity
 from cartridge_core.arguments import bind, check_main
 from cartridge_core.context import Context
 from cartridge_core.descriptor import IoMode
@@ -16,21 +18,27 @@ from cartridge_core.errors import CancelledError, InvalidArgumentError, StateErr
 from cartridge_core.phases import Event, Work
 from cartridge_core.results import Result, ResultKind
 from cartridge_core.threads import END, End, HostThreads
+from cartridge_core.watch import Watch
 
 if TYPE_CHECKING:
+    from cartridge_core.limits import Limits
     from cartridge_core.loading import Loader
     from cartridge_core.models import Models
     from cartridge_core.pack import Trust
     from cartridge_core.progress import Log, Progress
     from cartridge_core.router import Router
     from cartridge_core.routing import Route
+    from cartridge_core.stats import Stats
 
 __all__ = ["Call", "Calls", "Event", "HostPeer"]
 
 _log = logging.getLogger("cartridge.calls")
 
-_CLOSE_GRACE_S = 5.0
-"""How long closing a registry waits for cancelled calls to come out."""
+_HEARTBEAT_S = 30.0
+"""How often processes that nobody uses are asked for a sign of life."""
+
+_LOOK_S = 1.0
+"""How often running calls are looked at, unless a limit is shorter."""
 
 
 class Call:
@@ -119,10 +127,7 @@ class Call:
         self._over = True
         msg = f"the call of {self.route.request} was closed before its end"
         self._error = CancelledError(msg)
-        try:
-            self._work.cancel()
-        finally:
-            self._work.exchange.close()
+        self._work.cancel()
 
     def __enter__(self) -> Self:
         return self
@@ -147,6 +152,9 @@ class Calls:
         loader: Opens cartridges.
         models: Finds their models.
         router: Routes what cartridges ask for.
+        threads: Runs them.
+        limits: How long they may take.
+        stats: Counts them.
         offline: Whether the network is forbidden.
     """
 
@@ -156,16 +164,24 @@ class Calls:
         models: Models,
         router: Router,
         *,
+        threads: HostThreads,
+        limits: Limits,
+        stats: Stats,
         offline: bool = False,
     ) -> None:
         self._loader = loader
         self._models = models
         self.router = router
+        self._limits = limits
+        self._stats = stats
         self._offline = offline
-        self._threads = HostThreads()
+        self._threads = threads
+        self._watch = Watch(self._look, min(_LOOK_S, limits.shortest_s / 10))
         self._lock = threading.Lock()
-        self._running: set[Work] = set()
+        self._running: dict[Work, None] = {}
         self._closed = False
+        self._beat_s = time.monotonic()
+        self._pid = os.getpid()
 
     def start(
         self,
@@ -217,6 +233,8 @@ class Calls:
             raise InvalidArgumentError(msg, arg=main.name if main else "value", value=value)
         else:
             value = check_main(route.cap, value)
+        limit_s = route.cap.activity_timeout_s or self._limits.activity_timeout_s
+        activity = Activity(limit_s, None if parent is None else parent.activity)
         work = Work(
             self._loader,
             self._models,
@@ -226,42 +244,65 @@ class Calls:
             trust=trust,
             chunked=chunks is not None,
             quiet=quiet,
-            context=Context(parent=parent, offline=self._offline),
+            context=Context(parent=parent, offline=self._offline, activity=activity),
+            activity=activity,
+            stats=self._stats,
         )
         work.context.peer = HostPeer(self, work.context, chain)
-        if parent is not None:
-            parent.on_cancel(work.cancel)
         with self._lock:
             if self._closed:
                 msg = "the registry is closed; discover a new one"
                 raise StateError(msg)
             self._threads.run(lambda: self._run(work, parent))
-            self._running.add(work)
+            self._running[work] = None
+            self._stats.count("calls")
+        self._watch.wake()
         return Call(work, chunks, owner)
 
     def _run(self, work: Work, parent: Context | None) -> None:
+        if parent is not None:
+            parent.on_cancel(work.cancel)
         try:
             work.run()
         finally:
             if parent is not None:
                 parent.forget(work.cancel)
             with self._lock:
-                self._running.discard(work)
+                del self._running[work]
+
+    def _look(self) -> bool:
+        """Look at every running call, and at what nobody uses; say whether there is anything."""
+        with self._lock:
+            running = list(self._running)
+        for work in reversed(running):  # peer calls first: they answer for those who wait
+            if work.look(self._limits):
+                _log.warning("%s", work.error)
+                self._threads.run(work.ask_to_stop)
+                self._threads.run(partial(work.let_go, self._limits.grace_s))
+        if self._loader.is_unload_due():
+            self._threads.run(self._loader.unload_idle)
+        if time.monotonic() - self._beat_s >= _HEARTBEAT_S:
+            self._beat_s = time.monotonic()
+            self._threads.run(self._loader.check_processes)
+        return bool(running) or bool(self._loader.loaded())
 
     def close(self) -> None:
-        """Cancel what runs, give it a moment to come out, and end the threads."""
+        """Cancel what runs, give it a moment to come out, let go of the rest, end the threads."""
+        if self._pid != os.getpid():
+            return  # what runs is the parent's
         with self._lock:
             self._closed = True
             running = list(self._running)
+        self._watch.close()
         for work in running:
             try:
-                work.cancel()
-            except Exception:  # a plugin's hook may raise anything
-                _log.exception("cancelling %s failed", work.route.cartridge_id)
-            work.exchange.close()
-        end_s = time.monotonic() + _CLOSE_GRACE_S
+                # On a thread of its own: a plugin's cancel may never come back.
+                self._threads.run(work.ask_to_stop)
+            except RuntimeError:  # the interpreter ends, and starts no thread any more
+                work.ask_to_stop()
+        end_s = time.monotonic() + self._limits.grace_s
         for work in running:
-            work.wait(max(0.0, end_s - time.monotonic()))
+            work.let_go(max(0.0, end_s - time.monotonic()))
         self._threads.close()
 
 

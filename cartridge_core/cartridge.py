@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import contextlib
+import threading
 from typing import TYPE_CHECKING, Self
 
 from cartridge_core.arguments import bind_parameters
@@ -11,12 +12,13 @@ from cartridge_core.session import Session
 from cartridge_core.urn import CapUrn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from cartridge_core.capdefs import Cap
     from cartridge_core.context import Context
     from cartridge_core.descriptor import Descriptor
-    from cartridge_core.residency import Lease
+    from cartridge_core.leases import Lease
+    from cartridge_core.resident import Resident
 
 __all__ = ["Cartridge"]
 
@@ -38,13 +40,16 @@ class Cartridge:
         self._lease = lease
         self._make_context = make_context
         self._on_close = on_close
+        self._lock = threading.Lock()
         self._sessions: set[Session] = set()
+        self._beginning: set[Context] = set()
+        self._is_revoked = False
         self._closed = False
 
     @property
     def descriptor(self) -> Descriptor:
         """What the cartridge offers and needs."""
-        return self._lease.resident.offer.descriptor
+        return self._lease.offer.descriptor
 
     def session(self, cap: str | CapUrn | None = None, **parameters: object) -> Session:
         """
@@ -59,47 +64,88 @@ class Cartridge:
 
             InvalidArgumentError: An argument breaks its rule.
 
-            StateError: The cartridge is closed.
+            StateError: The cartridge is closed, or stuck.
+
+            BusyError: As many sessions as it takes at once are open already, and none has ended
+                within the queue's time.
         """
-        if self._closed:
-            msg = f"{self.descriptor.id} is closed: open it again"
-            raise StateError(msg)
-        resident = self._lease.resident
-        chosen = self._cap(cap)
-        session = Session(
-            resident.binding,
-            resident.handle,
-            self.descriptor,
-            chosen,
-            bind_parameters(chosen, parameters),
-            self._make_context(),
-            self._sessions.discard,
-        )
-        self._sessions.add(session)
+        context = self._make_context()
+        with self._lock:
+            if self._closed or self._is_revoked:
+                msg = f"{self.descriptor.id} is closed: open it again"
+                raise StateError(msg)
+            resident = self._lease.resident
+            self._beginning.add(context)
+        session = None
+        try:
+            chosen = self._cap(cap)
+            session = self._begin(resident, chosen, bind_parameters(chosen, parameters), context)
+        finally:
+            with self._lock:
+                self._beginning.discard(context)
+                if session is not None:
+                    self._sessions.add(session)
+            if session is None and self._is_revoked:
+                self._give_back()
         return session
+
+    def _begin(
+        self, resident: Resident, cap: Cap, parameters: Mapping[str, object], context: Context
+    ) -> Session:
+        """Begin a session once there is a place for it."""
+
+        def on_end(session: Session) -> None:
+            resident.leave()
+            with self._lock:
+                self._sessions.discard(session)
+            if self._is_revoked:
+                self._give_back()
+
+        resident.enter(context, lambda why: context.log("info", why))
+        try:
+            binding, handle = resident.binding, resident.handle
+            return Session(binding, handle, self.descriptor, cap, parameters, context, on_end)
+        except BaseException:
+            resident.leave()
+            raise
 
     def close(self) -> None:
         """
         End its sessions and close it; again is harmless.
 
         Raises:
-            StateError: A call is inside one of its sessions, which is cancelled now;
+            StateError: A call is inside one of its sessions, or begins one, and is cancelled now;
                 close again when it is out.
         """
-        if self._closed:
-            return
-        with ExitStack() as stack:
+        with self._lock:
+            sessions, beginning = list(self._sessions), list(self._beginning)
+        with contextlib.ExitStack() as stack:
             stack.callback(self._give_back)
-            for session in list(self._sessions):
+            for session in sessions:
                 stack.callback(session.end)
                 stack.callback(session.cancel)
+            for context in beginning:
+                stack.callback(context.cancel)
+        if beginning and not self._closed:
+            msg = f"{self.descriptor.id} begins a session; close it again when that is out"
+            raise StateError(msg)
+
+    def revoke(self) -> None:
+        """Cancel its sessions, and close it as soon as they are out: it is taken away."""
+        if self._lease.opening is not None:
+            return  # who opens it is told by his context
+        self._is_revoked = True
+        with contextlib.suppress(StateError):
+            self.close()
 
     def _give_back(self) -> None:
         """Give the lease back, once no session is left."""
-        if not self._sessions:
+        with self._lock:
+            if self._closed or self._sessions or self._beginning:
+                return
             self._closed = True
-            self._on_close(self)
-            self._lease.release()
+        self._on_close(self)
+        self._lease.release()
 
     def _cap(self, request: str | CapUrn | None) -> Cap:
         caps = self.descriptor.caps

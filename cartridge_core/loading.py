@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from cartridge_core.binding import Binding, is_interrupt
+from cartridge_core.activation import Plugins
 from cartridge_core.context import Context
-from cartridge_core.errors import AbiMismatchError, CartridgeError, LoadError, PreflightError
-from cartridge_core.offers import Index, Offer
+from cartridge_core.errors import InvalidArgumentError, PreflightError
+from cartridge_core.leases import Lease
 from cartridge_core.pack import Pack, Trust
 from cartridge_core.preflight import core_checks
-from cartridge_core.reports import DiscoveryIssue, PreflightReport
-from cartridge_core.residency import Lease, Residency, Resident
+from cartridge_core.queueing import FairQueue
+from cartridge_core.reports import PreflightReport
+from cartridge_core.residency import Residency
+from cartridge_core.resident import Loaded, Resident
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
-    from cartridge_core.descriptor import Descriptor
-    from cartridge_core.discovery import Discovered, PluginSource
+    from cartridge_core.binding import Binding
+    from cartridge_core.discovery import Discovered
+    from cartridge_core.limits import Limits
+    from cartridge_core.offers import Index, Offer
     from cartridge_core.progress import Log, Progress
+    from cartridge_core.stats import Stats
+    from cartridge_core.threads import HostThreads
+    from cartridge_core.worker.client import Worker
 
 __all__ = ["Loader"]
 
-_log = logging.getLogger("cartridge.loading")
+_HEARTBEAT_TIMEOUT_S = 10.0
+"""How long a process that nobody uses may take to answer."""
 
 
 class Loader:
@@ -36,22 +43,35 @@ class Loader:
         discovered: What is installed.
         wrappers: Plugins that see every hook call.
         trust: What a pack must prove before it is opened, where an open does not say it.
+        isolation: Where cartridges run: for all, or by cartridge id; None is as they declare.
+        limits: Memory, and how long things may take.
+        stats: Counts what happens.
+        threads: Runs what a plugin does with nobody waiting for it.
     """
 
     def __init__(
         self,
         discovered: Discovered,
         wrappers: Iterable[object] = (),
-        trust: Trust = Trust.IF_SIGNED,
+        *,
+        trust: Trust,
+        isolation: str | Mapping[str, str] | None,
+        limits: Limits,
+        stats: Stats,
+        threads: HostThreads,
     ) -> None:
-        self.index = Index(discovered.offers, discovered.issues)
+        self._plugins = Plugins(discovered, wrappers, stats)
         self._trust = trust
-        self._plugins = discovered.plugins
-        self._wrappers = tuple(wrappers)
         self._lock = threading.Lock()
-        self._activating: dict[str, threading.Lock] = {}
-        self._bindings: dict[str, Binding] = {}
-        self._residency = Residency()
+        self._isolation = _read_isolation(isolation, self.index)
+        self._limits = limits
+        self._residency = Residency(limits, stats, threads.run)
+        self._devices: dict[str, FairQueue] = {}
+
+    @property
+    def index(self) -> Index:
+        """What can be routed to; it loses a plugin that cannot be activated."""
+        return self._plugins.index
 
     def preflight(
         self, offer: Offer, pack: Pack | None, options: Mapping[str, object]
@@ -68,10 +88,22 @@ class Loader:
         checks = core_checks(offer.descriptor)
         if not all(check.ok for check in checks):
             return PreflightReport(checks)
-        report = self._binding(offer).preflight(offer.hook_id, pack, options)
+        worker, binding = self._activate(offer, Context())
+        try:
+            report = binding.preflight(offer.hook_id, pack, options)
+        finally:
+            if worker is not None:
+                worker.end()
         return PreflightReport((*checks, *report.checks), memory_bytes=report.memory_bytes)
 
-    def acquire(
+    def _activate(self, offer: Offer, context: Context) -> tuple[Worker | None, Binding]:
+        """Give an offer's plugin where it is to run, and its process if that is not this one."""
+        isolation = self._isolation.get(offer.id, offer.descriptor.isolation)
+        if isolation == "process":
+            return self._plugins.start(offer, context)
+        return None, self._plugins.here(offer)
+
+    def lease(
         self,
         offer: Offer,
         pack: Pack | None,
@@ -81,9 +113,10 @@ class Loader:
         *,
         keep: bool,
         trust: Trust | None = None,
+        revoke: Callable[[], None],
     ) -> Lease:
         """
-        Give an open cartridge, opening it if it is not there.
+        Give the right to use a cartridge; `open` makes it good.
 
         Args:
             offer: Which one.
@@ -93,6 +126,25 @@ class Loader:
             report: Takes what the cartridge says while it opens.
             keep: Whether it stays open after the lease.
             trust: What the pack must prove; None is the registry's.
+            revoke: Ends the use that the lease is for, where the cartridge is taken away.
+        """
+
+        def load(lease: Lease) -> Resident:
+            opening = Context(report, context.peer, parent=context)
+            opening.progress(0.0, f"Loading {offer.id}")
+            try:
+                return self._open(lease, options, opening, proof)
+            finally:
+                opening.close()
+
+        proof = trust or self._trust
+        key = _key(offer, pack, options, proof)
+        on_release = self._residency.leave
+        return Lease(key, offer, pack, load=load, keep=keep, revoke=revoke, on_release=on_release)
+
+    def open(self, lease: Lease, context: Context) -> None:
+        """
+        Open what a lease is for, if it is not open.
 
         Raises:
             PreflightError: This machine lacks something.
@@ -100,104 +152,108 @@ class Loader:
             VerificationError: The pack does not prove what it must.
 
             LoadError: The plugin or the model cannot be loaded.
+
+            CartridgeError: As for `Residency.open`.
         """
+        self._residency.open(lease, context)
 
-        def load() -> Resident:
-            opening = Context(report, context.peer, parent=context)
-            opening.progress(0.0, f"Loading {offer.id}")
-            try:
-                return self._open(offer, pack, options, opening, proof)
-            finally:
-                opening.close()
+    def give_up(self, lease: Lease) -> None:
+        """Let go of a cartridge that does not stop."""
+        self._residency.give_up(lease)
 
-        proof = trust or self._trust
-        key = _key(offer, pack, options, proof)
-        return self._residency.acquire(key, load, context, keep=keep)
+    def loaded(self) -> tuple[Loaded, ...]:
+        """Say what is open, and what could not be opened a moment ago."""
+        return self._residency.loaded()
+
+    def unload(self, cartridge_id: str | None, *, force: bool) -> None:
+        """Unload what is open; see `Residency.unload`."""
+        self._residency.unload(cartridge_id, force=force)
+
+    def is_unload_due(self) -> bool:
+        """Say whether something has been idle for long enough."""
+        return self._residency.is_unload_due()
+
+    def check_processes(self) -> None:
+        """End processes that nobody uses and that do not answer; the next call starts anew."""
+        for worker in self._residency.workers():
+            if not worker.ping(_HEARTBEAT_TIMEOUT_S):
+                worker.kill(f"it did not answer within {_HEARTBEAT_TIMEOUT_S:g} s")
+
+    def unload_idle(self) -> None:
+        """Unload what has."""
+        self._residency.unload_idle()
 
     def close(self) -> None:
         """Unload everything that nobody uses."""
         self._residency.close()
 
     def _open(
-        self,
-        offer: Offer,
-        pack: Pack | None,
-        options: Mapping[str, object],
-        context: Context,
-        trust: Trust,
+        self, lease: Lease, options: Mapping[str, object], context: Context, trust: Trust
     ) -> Resident:
+        offer, pack = lease.offer, lease.pack
         if pack is not None:
             _verify(pack, trust)
-        report = self.preflight(offer, pack, options)
-        if not report.ok:
-            failures = "; ".join(str(check) for check in report.failures)
-            msg = f"{offer.id} cannot be opened on this machine: {failures}"
-            raise PreflightError(msg, report=report)
-        context.check_cancelled()
-        binding = self._binding(offer)
-        handle = binding.open(offer.hook_id, pack, options, context)
-        return Resident(offer, binding, handle)
-
-    def _binding(self, offer: Offer) -> Binding:
-        """Give an offer's plugin, importing it the first time."""
-        name = offer.plugin
-        binding = self._bindings.get(name)
-        if binding is not None:
-            return binding
-        with self._lock:
-            activating = self._activating.setdefault(name, threading.Lock())
-        with activating:
-            if name not in self._bindings:
-                self._bindings[name] = self._activate(name)
-            return self._bindings[name]
-
-    def _activate(self, name: str) -> Binding:
-        source = self._plugins.get(name)
-        if source is None:
-            msg = f"plugin {name} is not installed; `pip install cartridge-{name}`"
-            raise LoadError(msg)
-        offered = [one for one in self.index.offers if one.plugin == name and one.pack is None]
+        checks = core_checks(offer.descriptor)
+        _check(offer, PreflightReport(checks))
+        worker, binding = self._activate(offer, context)
+        lease.runs_in(worker)
         try:
-            descriptors = [one.descriptor for one in offered]
-            plugin = source.load()
-            binding = Binding(name, plugin, descriptors, self._wrappers)
-            _compare(name, source.descriptors, binding.descriptors())
-        except BaseException as exc:  # a plugin may raise anything at import, SystemExit too
-            if is_interrupt(exc):
-                raise
-            error = self._give_up(source, exc)
-            if error is exc:
-                raise
-            raise error from exc
-        return binding
+            found = binding.preflight(offer.hook_id, pack, options)
+            _check(offer, PreflightReport((*checks, *found.checks)))
+            self._residency.reserve(lease, found.memory_bytes or _declared_bytes(offer), context)
+            context.check_cancelled()
+            with context.blocking(f"loading {offer.id}", offer.descriptor.load_timeout_s):
+                handle = binding.open(offer.hook_id, pack, options, context)
+        except BaseException:
+            if worker is not None:
+                worker.end()
+            raise
+        return Resident(offer, binding, handle, worker, self._queues(offer))
 
-    def _give_up(self, source: PluginSource, exc: BaseException) -> CartridgeError:
-        """Take a plugin that cannot be activated out of the index; give the error to raise."""
-        error: CartridgeError
-        if isinstance(exc, AbiMismatchError):
-            why = str(exc)
-            error = exc
-        else:
-            why = f"importing {source.module} failed with {type(exc).__name__}: {exc}"
-            error = LoadError(f"plugin {source.name} ({source.distribution}): {why}")
-        offers = [offer for offer in self.index.offers if offer.plugin == source.name]
-        issue = DiscoveryIssue(
-            source.distribution,
-            source.version,
-            what=f"plugin {source.name}",
-            why=why,
-            fix=f"Reinstall or upgrade it: `pip install --upgrade {source.distribution}`",
-            plugin=source.name,
-            caps=tuple(str(cap.urn) for offer in offers for cap in offer.descriptor.caps),
-        )
+    def _queues(self, offer: Offer) -> tuple[FairQueue, ...]:
+        """Give what its sessions need a place in: the device, where it has one, and itself."""
+        descriptor, wait_s = offer.descriptor, self._limits.queue_timeout_s
+        places = descriptor.max_concurrent_sessions
+        own = FairQueue(f"a session of {descriptor.id}", places, wait_s)
+        device = descriptor.device_key
+        if device is None:
+            return (own,)
         with self._lock:
-            self.index = self.index.without(source.name, issue)
-        _log.warning("%s", issue)
-        return error
+            known = self._devices.setdefault(device, FairQueue(f"device {device}", 1, wait_s))
+        return (known, own)
+
+
+def _read_isolation(given: object, index: Index) -> Mapping[str, str]:
+    """Give where cartridges run, by their ids, where that is not as they declare it."""
+    ids = [offer.id for offer in index.offers]
+    for where in given.values() if isinstance(given, Mapping) else [given]:
+        if where not in {"inline", "process"} and given is not None:
+            msg = f"isolation is {where!r}; it is 'inline' or 'process'"
+            raise InvalidArgumentError(msg, arg="isolation", value=where)
+    if given is None:
+        return {}
+    by_id = given if isinstance(given, Mapping) else dict.fromkeys(ids, str(given))
+    for cartridge_id in by_id:
+        # A plugin that cannot be used just now is a discovery issue, and stops nobody.
+        if cartridge_id not in ids and not index.issues:
+            msg = f"isolation names {cartridge_id!r}, and there is no such cartridge: {ids}"
+            raise InvalidArgumentError(msg, arg="isolation", value=cartridge_id)
+    return by_id
+
+
+def _check(offer: Offer, report: PreflightReport) -> None:
+    if not report.ok:
+        failures = "; ".join(str(check) for check in report.failures)
+        msg = f"{offer.id} cannot be opened on this machine: {failures}"
+        raise PreflightError(msg, report=report)
+
+
+def _declared_bytes(offer: Offer) -> int:
+    return (offer.descriptor.requirements.memory_mb or 0) * 2**20
 
 
 def _key(offer: Offer, pack: Pack | None, options: Mapping[str, object], trust: Trust) -> Hashable:
-    """Name what a cartridge is opened with."""
+    """Name what a cartridge is opened with; where it runs is the same all the registry's life."""
     return (offer.id, None if pack is None else pack.identity, _frozen(options), trust)
 
 
@@ -215,16 +271,3 @@ def _verify(pack: Pack, trust: Trust) -> None:
         from cartridge_core.manifest import verify  # noqa: PLC0415 -- see above
 
         verify(pack, trust)
-
-
-def _compare(name: str, static: Iterable[Descriptor], hooked: Iterable[Descriptor]) -> None:
-    """Hold a plugin's hook against its static files."""
-    by_id = {descriptor.id: descriptor for descriptor in static}
-    told = {descriptor.id: descriptor for descriptor in hooked}
-    differing = sorted(key for key in by_id.keys() | told.keys() if by_id.get(key) != told.get(key))
-    if differing:
-        msg = (
-            f"plugin {name}: its cartridge_descriptors hook and its descriptors/*.json differ "
-            f"for {', '.join(differing)}"
-        )
-        raise AbiMismatchError(msg)

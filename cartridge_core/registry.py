@@ -17,12 +17,15 @@ from cartridge_core.cartridge import Cartridge
 from cartridge_core.context import Context
 from cartridge_core.descriptor import IoMode
 from cartridge_core.errors import DiscoveryError, InvalidArgumentError, NoRouteError
+from cartridge_core.limits import Limits
 from cartridge_core.loading import Loader
 from cartridge_core.models import Models
 from cartridge_core.pack import Trust
 from cartridge_core.progress import Phase
 from cartridge_core.reporting import Reporter
 from cartridge_core.router import Router, as_names
+from cartridge_core.stats import Stats
+from cartridge_core.threads import HostThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from cartridge_core.pack import Pack
     from cartridge_core.progress import Log, Progress
     from cartridge_core.reports import DiscoveryIssue, Explanation, PreflightReport
+    from cartridge_core.resident import Loaded
     from cartridge_core.results import Result
     from cartridge_core.urn import CapUrn
 
@@ -58,6 +62,9 @@ class Registry:
             ``required`` (signed by a key of the trust store), ``if-signed`` (what it states is
             right) or ``off``.
         offline: Whether the network is forbidden.
+        isolation: Where cartridges run, ``inline`` or ``process``: for all, or by cartridge id;
+            None is what each descriptor says.
+        limits: Memory, and how long things may take.
     """
 
     def __init__(
@@ -68,12 +75,33 @@ class Registry:
         wrappers: Iterable[object] = (),
         trust: str = Trust.IF_SIGNED,
         offline: bool = False,
+        isolation: str | Mapping[str, str] | None = None,
+        limits: Limits | None = None,
     ) -> None:
+        limits = limits or Limits()
         self._offline = offline
-        self._loader = Loader(discovered, wrappers, _trust(trust) or Trust.IF_SIGNED)
+        self._stats = Stats()
+        threads = HostThreads()
+        self._loader = Loader(
+            discovered,
+            wrappers,
+            trust=_trust(trust) or Trust.IF_SIGNED,
+            isolation=isolation,
+            limits=limits,
+            stats=self._stats,
+            threads=threads,
+        )
         self._models = Models()
         self._router = Router(self._loader, prefer)
-        self._calls = Calls(self._loader, self._models, self._router, offline=offline)
+        self._calls = Calls(
+            self._loader,
+            self._models,
+            self._router,
+            threads=threads,
+            limits=limits,
+            stats=self._stats,
+            offline=offline,
+        )
         self._open_ones: set[Cartridge] = set()
         # At exit too: a thread that is inside a native library then would take the process down.
         self._finish = weakref.finalize(self, self._calls.close)
@@ -84,9 +112,14 @@ class Registry:
         cls,
         *,
         prefer: Iterable[str] = (),
+        isolation: str | Mapping[str, str] | None = None,
         packs: Iterable[_PathOrSpec] = (),
         wrappers: Iterable[object] = (),
         trust: str = Trust.IF_SIGNED,
+        memory_budget_bytes: int | None = None,
+        idle_timeout_s: float = 300.0,
+        activity_timeout_s: float = 120.0,
+        keepalive_s: float = 30.0,
     ) -> Self:
         """
         Find what is installed, importing none of it.
@@ -97,15 +130,25 @@ class Registry:
         Args:
             prefer: Cartridge ids or plugin names that win where several serve a request; they
                 come before those of ``CARTRIDGE_PREFER``.
+            isolation: Where cartridges run: ``inline``, in this process, or ``process``, each in
+                one of its own; for all, or by cartridge id. None is what each descriptor says.
             packs: Pack folders, and folders of pack folders, besides ``CARTRIDGE_PACKS``.
             wrappers: Plugins of ``hookimpl(wrapper=True)`` functions that see every hook call.
             trust: What a pack must prove before it is opened: ``required``, ``if-signed`` or
                 ``off``. ``CARTRIDGE_TRUST`` is the path of the trust store.
+            memory_budget_bytes: What open cartridges may need together, by their preflights:
+                for another one, those that nobody uses are unloaded, the longest idle first.
+            idle_timeout_s: After how many seconds a cartridge that nobody uses is unloaded.
+            activity_timeout_s: After how many seconds without a sign of life a call is ended,
+                where the cap does not say it.
+            keepalive_s: After how many silent seconds the host tells a caller that the work
+                goes on.
 
         Raises:
             DiscoveryError: Something cannot be used, and ``CARTRIDGE_STRICT=1`` is set.
 
-            InvalidArgumentError: ``trust`` is none of the three.
+            InvalidArgumentError: ``trust`` or ``isolation`` is none of its words, or a limit is
+                not above 0.
         """
         # Deferred: only a discovery needs it, as it does importlib_metadata.
         from cartridge_core.discovery import discover  # noqa: PLC0415 -- see above
@@ -124,6 +167,13 @@ class Registry:
             wrappers=wrappers,
             trust=trust,
             offline=_is_on(environ.get("CARTRIDGE_OFFLINE")),
+            isolation=isolation,
+            limits=Limits(
+                memory_budget_bytes=memory_budget_bytes,
+                idle_timeout_s=idle_timeout_s,
+                activity_timeout_s=activity_timeout_s,
+                keepalive_s=keepalive_s,
+            ),
         )
 
     @property
@@ -246,10 +296,18 @@ class Registry:
         bound = bind_options(offer.descriptor, options)
         context = self._context(offer)
         found = self._models.find(offer, pack, context)
-        lease = self._loader.acquire(
-            offer, found, bound, context, context.report, keep=False, trust=proof
+        lease = self._loader.lease(
+            offer,
+            found,
+            bound,
+            context,
+            context.report,
+            keep=False,
+            trust=proof,
+            revoke=lambda: cartridge.revoke(),  # noqa: PLW0108 -- it is made below
         )
         cartridge = Cartridge(lease, partial(self._context, offer), self._open_ones.discard)
+        self._loader.open(lease, context)
         self._open_ones.add(cartridge)
         return cartridge
 
@@ -336,6 +394,32 @@ class Registry:
         )
         return self._calls.start(found, value, args, trust=_trust(trust), owner=self)
 
+    def loaded(self) -> tuple[Loaded, ...]:
+        """Say what is open, who uses it, and what could not be opened a moment ago."""
+        return self._loader.loaded()
+
+    def unload(self, cartridge_id: str | None = None, *, force: bool = False) -> None:
+        """
+        Unload what is open, so that its memory returns; the next call opens it anew.
+
+        Args:
+            cartridge_id: Which one; None is all.
+            force: Also what is in use, or stuck: its calls are cancelled; what does not stop is
+                left behind, or killed where it runs in a process of its own.
+
+        Raises:
+            BusyError: Something is in use, and ``force`` is not given; the rest is unloaded.
+
+            NoRouteError: No usable cartridge has this id.
+        """
+        if cartridge_id is not None:
+            self._offer(cartridge_id)
+        self._loader.unload(cartridge_id, force=force)
+
+    def stats(self) -> Mapping[str, int]:
+        """Count calls and how they ended, loads, unloads, evictions, and processes."""
+        return self._stats.seen()
+
     def close(self) -> None:
         """Cancel what runs, close what is open and unload everything; again is harmless."""
         if self._closed:
@@ -344,7 +428,7 @@ class Registry:
         self._finish()
         for cartridge in list(self._open_ones):
             try:
-                cartridge.close()
+                cartridge.revoke()
             except Exception:  # a plugin's hook may raise anything
                 _log.exception("closing %s failed", cartridge.descriptor.id)
         self._loader.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from cartridge_core.progress import Log, Phase, Progress
@@ -24,14 +25,20 @@ class Reporter:
     Args:
         cartridge_id: Who speaks.
         emit: Takes the events; None drops them. Log lines go to `logging` all the same.
+
+    Attributes:
+        told_s: When the caller was last told something, on the monotonic clock.
     """
 
     def __init__(self, cartridge_id: str, emit: Callable[[Progress | Log], None] | None) -> None:
         self._cartridge_id = cartridge_id
         self._emit = emit
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # dropping a call may cancel inside a report
         self._told = 0.0
+        self._last_message = ""
+        self._last_phase = Phase.DOWNLOAD
         self._next_step: dict[Phase, float] = {}
+        self.told_s = time.monotonic()
 
     def phase(self, phase: Phase) -> Callable[[Progress | Log], None]:
         """Give what takes a cartridge's reports during a phase."""
@@ -55,21 +62,47 @@ class Reporter:
         """
         if self._emit is None:
             return
+        # The lock is held until the event is given: reports come from any thread.
         with self._lock:
             if phase is not Phase.DOWNLOAD:
                 if fraction < self._next_step.get(phase, fraction):
                     return
                 self._next_step[phase] = min(1.0, fraction + _STEP)
             self._told = max(self._told, phase.scale(fraction))
-            told = self._told
-        self._emit(Progress(told, message, phase=phase))
+            self._last_message, self._last_phase = message, phase
+            self.told_s = time.monotonic()
+            self._emit(Progress(self._told, message, phase=phase))
 
     def log(self, event: Log) -> None:
         """Pass a line on, and note it under ``cartridge.<id>``."""
         level = logging.getLevelNamesMapping().get(event.level.upper(), logging.INFO)
         logging.getLogger(f"cartridge.{self._cartridge_id}").log(level, "%s", event.message)
+        self.told_s = time.monotonic()
         if self._emit is not None:
             self._emit(Log(event.level, event.message, cartridge_id=self._cartridge_id))
+
+    def queued(self, why: str) -> None:
+        """Say that the call waits its turn."""
+        self._last_message = why
+        self.log(Log("info", why))
+
+    def keepalive(self, offer: Callable[[Progress], None], after_s: float) -> None:
+        """
+        Speak for a cartridge that has not told its caller anything for a while; never waits.
+
+        Args:
+            offer: Takes the event, unless the caller has others to take.
+            after_s: How long a while is, in seconds.
+        """
+        if self._emit is None or time.monotonic() - self.told_s < after_s:
+            return
+        if self._lock.acquire(blocking=False):
+            try:
+                self.told_s = time.monotonic()
+                message = f"Still at work: {self._last_message}".rstrip(": ")
+                offer(Progress(self._told, message, phase=self._last_phase))
+            finally:
+                self._lock.release()
 
     def done(self) -> None:
         """Report the end of the call."""

@@ -1,173 +1,372 @@
-"""What stays loaded: open cartridges, who uses them, and loads that happen once."""
+"""What stays loaded: open cartridges, who uses them, and when they go."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
-import threading
+import time
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-import attrs
-
-from cartridge_core.errors import CancelledError, StateError
+from cartridge_core.crossings import Crossings
+from cartridge_core.errors import BusyError, CancelledError, StateError
+from cartridge_core.failures import Failures
+from cartridge_core.places import Places
+from cartridge_core.resident import Loaded, LoadState, Place
+from cartridge_core.room import Room
 from cartridge_core.threads import check_process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    import threading
+    from collections.abc import Callable, Iterable
 
-    from cartridge_core.binding import Binding
     from cartridge_core.context import Context
-    from cartridge_core.offers import Offer
+    from cartridge_core.leases import Lease
+    from cartridge_core.limits import Limits
+    from cartridge_core.stats import Stats
+    from cartridge_core.worker.client import Worker
 
-__all__ = ["Lease", "Residency", "Resident"]
+__all__ = ["Residency"]
 
 _log = logging.getLogger("cartridge.residency")
 
 _WAIT_S = 0.05
-"""How often a caller that waits for another's load looks whether he was cancelled."""
-
-
-@attrs.define(eq=False)
-class Resident:
-    """One open cartridge."""
-
-    offer: Offer
-    binding: Binding
-    handle: object
-
-    def close(self) -> None:
-        """Unload it."""
-        self.binding.close(self.handle)
-
-
-@attrs.define(eq=False)
-class _Entry:
-    """A place for one open cartridge, from before its load to after its last use."""
-
-    loaded: threading.Event = attrs.field(factory=threading.Event)
-    resident: Resident | None = None
-    error: BaseException | None = None
-    users: int = 0
-    keep: bool = False
-    """Whether it stays when nobody uses it: a call keeps it for the next one."""
-
-
-class Lease:
-    """The right to use an open cartridge until `release`; a context manager."""
-
-    def __init__(self, resident: Resident, give_back: Callable[[], None]) -> None:
-        self.resident = resident
-        self._give_back: Callable[[], None] | None = give_back
-
-    def release(self) -> None:
-        """Stop using it; again is harmless."""
-        give_back, self._give_back = self._give_back, None
-        if give_back is not None:
-            give_back()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.release()
+"""How often one who waits looks whether he was cancelled."""
 
 
 class Residency:
     """
     Every open cartridge of a registry, by what it was opened with.
 
-    Callers that ask for the same one while it loads wait for that one load and share its
-    failure, but not its cancellation. No lock is held while a plugin works.
+    No lock is held while a plugin works.
+
+    Args:
+        limits: Memory, and how long things may take.
+        stats: Counts what happens.
+        run: Runs a job on another thread.
     """
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._entries: dict[Hashable, _Entry] = {}
+    def __init__(
+        self, limits: Limits, stats: Stats, run: Callable[[Callable[[], None]], None]
+    ) -> None:
+        self._limits = limits
+        self._stats = stats
+        self._run = run
+        self._places = Places(stats)
+        self._room = Room(self._places, limits, stats)
+        self._leases: dict[Place, list[Lease]] = {}
+        self._failures = Failures()
+        self._crossings = Crossings()
         self._closed = False
         self._pid = os.getpid()
 
-    def acquire(
-        self, key: Hashable, load: Callable[[], Resident], context: Context, *, keep: bool
-    ) -> Lease:
+    def open(self, lease: Lease, context: Context) -> None:
         """
-        Give the open cartridge, loading it if it is not there.
+        Open what a lease is for, if it is not open.
+
+        Callers that ask for the same one while it loads wait for that one load and share its
+        failure, but not its cancellation.
 
         Args:
-            key: What it is opened with: cartridge, pack and options.
-            load: Opens it.
-            context: The caller's; cancelling it ends the wait for another's load.
-            keep: Whether it stays loaded after the last lease.
+            lease: Has its resident afterwards.
+            context: The caller's; cancelling it ends the load, and the wait for another's.
 
         Raises:
-            StateError: The registry is closed.
+            StateError: The registry is closed, the cartridge is stuck, or this load and another
+                would wait for each other.
+
+            BusyError: What is in use leaves no room for it, or what another caller does to it
+                has not ended in time.
+
+            CancelledError: The context was cancelled, or the cartridge taken away meanwhile.
+
+            CartridgeError: The load failed.
         """
+        try:
+            while lease.place is None:
+                self._try(lease, context)
+            lease.opening = None
+            context.check_cancelled()
+        except BaseException:
+            lease.release()
+            raise
+
+    def _try(self, lease: Lease, context: Context) -> None:
+        """Load, or wait for another's load; where it gives no place, somebody has to try again."""
+        place, is_first = self._join(lease, context)
+        if is_first:
+            self._load(lease, place, context)
+        elif not place.settled.is_set():
+            self._wait_for_load(place, context)
+        error = place.error
+        if error is not None:
+            lease.release()
+            if is_first or _is_shared(error):
+                raise error
+
+    def _join(self, lease: Lease, context: Context) -> tuple[Place, bool]:
+        """Give the place a lease is for, and whether it is the lease's to load."""
+        check_process(self._pid)
         while True:
-            entry, first = self._join(key, keep=keep)
-            if first:
-                self._load(key, entry, load)
-            try:
-                while not entry.loaded.wait(_WAIT_S):
-                    context.check_cancelled()
-            except BaseException:
-                self._leave(key, entry)
-                raise
-            if entry.resident is not None:
-                return Lease(entry.resident, partial(self._leave, key, entry))
-            if entry.error is not None and (first or _is_shared(entry.error)):
-                raise entry.error
+            with self._places.lock:
+                if self._closed:
+                    msg = "the registry is closed; discover a new one"
+                    raise StateError(msg)
+                _check_revoked(lease)
+                place = self._places.by_key.get(lease.key)
+                if place is None:
+                    self._failures.check(lease.key)
+                    place = Place(lease.key, lease.offer, lease.pack, keep=lease.keep)
+                    self._places.by_key[lease.key] = place
+                    self._enter(lease, place, context)
+                    return place, True
+                if place.state is LoadState.STUCK:
+                    raise StateError(_stuck(place))
+                if place.state is not LoadState.UNLOADING and not place.is_wanted:
+                    self._enter(lease, place, context)
+                    place.keep = place.keep or lease.keep
+                    return place, False
+            self._wait_for(place, place.gone, self._limits.queue_timeout_s, context)
+
+    def _enter(self, lease: Lease, place: Place, context: Context) -> None:
+        lease.place = place
+        lease.opening = context
+        self._leases.setdefault(place, []).append(lease)
+        place.users += 1
+        place.by_hand += not lease.keep
+        if place.state is LoadState.READY:
+            place.state = LoadState.BUSY
+
+    def _load(self, lease: Lease, place: Place, context: Context) -> None:
+        """Run a lease's load; what comes of it is in its place."""
+        try:
+            with context.loading(place):
+                resident = lease.load(lease)
+        except BaseException as exc:  # it is raised by the lease, and shared with who waits
+            self._fail(place, exc)
+            return
+        with self._places.lock:
+            place.resident = resident
+            if place.state is LoadState.LOADING:
+                place.state = LoadState.BUSY
+                self._failures.clear(place.key)
+        self._stats.count("loads")
+        place.settled.set()
+        if resident.worker is not None:
+            resident.worker.on_death(lambda: self._lose(place))
+
+    def _fail(self, place: Place, exc: BaseException) -> None:
+        self._places.forget(place)
+        self._stats.count("failed_loads")
+        try:
+            with self._places.lock:
+                place.error = place.error or exc
+                if _is_shared(exc) and isinstance(exc, Exception):
+                    self._failures.note(place.key, place.offer.id, exc)
+        finally:
+            place.settled.set()
+
+    def _lose(self, place: Place) -> None:
+        """Let go of a cartridge whose process died; called from its process's own thread."""
+        self._stats.count("worker_deaths")
+        with self._places.lock:
+            was_idle = place.is_idle
+            if was_idle:
+                place.state = LoadState.UNLOADING
+        self._places.forget(place)
+        if was_idle:
+            with contextlib.suppress(StateError):  # the registry closes, and ends what is left
+                self._run(lambda: self._places.unload_logged(place))
+
+    def _wait_for_load(self, place: Place, context: Context) -> None:
+        limit_s = place.offer.descriptor.load_timeout_s + self._limits.queue_timeout_s
+        with self._crossings.wait(context.loads, place):
+            self._wait_for(place, place.settled, limit_s, context)
+
+    def _wait_for(
+        self, place: Place, event: threading.Event, limit_s: float, context: Context
+    ) -> None:
+        """Wait for what another caller does to a place."""
+        end_s = time.monotonic() + limit_s
+        with context.waiting():
+            while not event.wait(_WAIT_S):
+                context.check_cancelled()
+                if event is place.gone and not (
+                    place.is_wanted or place.state is LoadState.UNLOADING
+                ):
+                    return  # who wanted its memory has given up
+                if time.monotonic() > end_s:
+                    msg = (
+                        f"{place.offer.id} is {place.state.value} for another caller, and that "
+                        f"has not ended within {limit_s:g} s; {_by_force(place)}"
+                    )
+                    raise BusyError(msg)
+
+    def reserve(self, lease: Lease, memory_bytes: int, context: Context) -> None:
+        """
+        Make room for what is being loaded; see `Room.reserve`.
+
+        Raises:
+            LoadError: It needs more than the whole budget.
+
+            BusyError: There was no room within the queue's time.
+        """
+        if lease.place is not None:
+            self._room.reserve(lease.place, memory_bytes, context)
+
+    def leave(self, lease: Lease, place: Place) -> None:
+        """Note that a lease was released; the last user of what nobody keeps unloads it."""
+        with self._places.lock:
+            self._leases[place].remove(lease)
+            place.users -= 1
+            place.by_hand -= not lease.keep
+            if place.users:
+                return
+            del self._leases[place]
+            place.idle_since_s = time.monotonic()
+            is_known = self._places.by_key.get(place.key) is place and not self._closed
+            stays = place.keep and is_known and not place.is_wanted
+            if place.state is LoadState.BUSY and stays:
+                place.state = LoadState.READY
+                return
+            if place.resident is None:
+                return
+            place.state = LoadState.UNLOADING
+        self._places.unload(place)
+
+    def give_up(self, lease: Lease) -> None:
+        """Let go of a cartridge that does not stop: end its process, or mark it stuck."""
+        with self._places.lock:
+            place = lease.place
+            if place is None or lease not in self._leases.get(place, ()):
+                return
+            worker, why = place.worker, _stuck(place)
+            is_stuck = worker is None and place.state in {LoadState.LOADING, LoadState.BUSY}
+            if is_stuck:
+                place.state = LoadState.STUCK
+                place.error = StateError(why) if place.resident is None else None
+            resident = place.resident
+        if worker is not None:
+            worker.kill("it did not stop when asked to")
+        elif is_stuck:
+            if resident is not None:
+                resident.refuse(why)
+            place.settled.set()
+            _log.warning("%s", why)
+
+    def unload(self, cartridge_id: str | None, *, force: bool) -> None:
+        """
+        Unload what is open.
+
+        Args:
+            cartridge_id: Which one; None is all.
+            force: Also what is in use: its users are cancelled, and what does not stop then is
+                left behind, or killed where it has a process.
+
+        Raises:
+            BusyError: Something is in use, and ``force`` is not given; the others are unloaded.
+        """
+        check_process(self._pid)
+        with self._places.lock:
+            meant = [
+                place
+                for place in self._places.by_key.values()
+                if cartridge_id in {None, place.offer.id}
+            ]
+            idle = [place for place in meant if place.is_idle]
+            left = [place for place in meant if not place.is_idle]
+            used = [place.seen() for place in left if place.state is not LoadState.UNLOADING]
+            leases = [lease for place in left for lease in self._leases.get(place, ())]
+            for place in meant if force else idle:
+                place.state = LoadState.UNLOADING
+            for lease in leases if force else ():
+                lease.is_revoked = True
+        for place in idle:
+            self._places.unload_logged(place)
+        if force:
+            self._force(left, leases)
+        elif used:
+            names = ", ".join(f"{one.cartridge_id} ({one.state.value})" for one in used)
+            msg = f"in use: {names}; unload later, or with force=True, which cancels their work"
+            raise BusyError(msg)
+        else:
+            self._wait_until_gone(left)
+
+    def _force(self, places: Iterable[Place], leases: Iterable[Lease]) -> None:
+        for lease in leases:
+            # On a thread of its own: a plugin's cancel may never come back.
+            self._run(partial(_take_away, lease))
+        for place in self._wait_until_gone(places):
+            _log.warning("%s did not stop within %g s", place.offer.id, self._limits.grace_s)
+            if place.worker is not None:
+                place.worker.kill("it was unloaded by force")
+            if place.resident is not None:
+                place.resident.abandon(f"{place.offer.id} was unloaded: open it again")
+            self._places.forget(place)
+
+    def _wait_until_gone(self, places: Iterable[Place]) -> list[Place]:
+        """Wait for unloads that are under way; give those that do not end within the grace."""
+        end_s = time.monotonic() + self._limits.grace_s
+        return [
+            place for place in places if not place.gone.wait(max(0.0, end_s - time.monotonic()))
+        ]
+
+    def is_unload_due(self) -> bool:
+        """Say whether something has been idle for the idle time."""
+        return any(place.is_idle and self._is_over(place) for place in self._places.all())
+
+    def unload_idle(self) -> None:
+        """Unload it."""
+        self._places.unload_idle(self._is_over, f"idle for {self._limits.idle_timeout_s:g} s")
+
+    def _is_over(self, place: Place) -> bool:
+        return time.monotonic() - place.idle_since_s >= self._limits.idle_timeout_s
+
+    def loaded(self) -> tuple[Loaded, ...]:
+        """Say what is open, and what could not be opened a moment ago."""
+        with self._places.lock:
+            seen = [place.seen() for place in self._places.by_key.values()]
+            failed = self._failures.held_up()
+        return (*seen, *(Loaded(one.cartridge_id, LoadState.FAILED) for one in failed))
+
+    def workers(self) -> list[Worker]:
+        """Give the processes of what is open and idle."""
+        idle = [place for place in self._places.all() if place.is_idle]
+        return [place.worker for place in idle if place.worker is not None]
 
     def close(self) -> None:
         """Unload everything that nobody uses; what is in use is unloaded by its last user."""
-        with self._lock:
+        if self._pid != os.getpid():
+            return  # what is open is the parent's
+        with self._places.lock:
             self._closed = True
-            idle = [key for key, entry in self._entries.items() if not entry.users]
-            residents = [self._entries.pop(key).resident for key in idle]
-        for resident in residents:
-            if resident is not None:
-                _close_logged(resident)
+        self._places.unload_idle(lambda _: True)
+        left = [place for place in self._places.all() if place.state is LoadState.UNLOADING]
+        self._wait_until_gone(left)
 
-    def _join(self, key: Hashable, *, keep: bool) -> tuple[_Entry, bool]:
-        check_process(self._pid)
-        with self._lock:
-            if self._closed:
-                msg = "the registry is closed; discover a new one"
-                raise StateError(msg)
-            entry = self._entries.get(key)
-            first = entry is None
-            if entry is None:
-                entry = self._entries[key] = _Entry()
-            entry.users += 1
-            entry.keep = entry.keep or keep
-            return entry, first
 
-    def _load(self, key: Hashable, entry: _Entry, load: Callable[[], Resident]) -> None:
-        try:
-            entry.resident = load()
-        except BaseException as exc:
-            entry.error = exc
-            with self._lock:
-                del self._entries[key]
-        finally:
-            entry.loaded.set()
+def _check_revoked(lease: Lease) -> None:
+    if lease.is_revoked:
+        msg = f"{lease.offer.id} was unloaded by force while it was being opened"
+        raise CancelledError(msg)
 
-    def _leave(self, key: Hashable, entry: _Entry) -> None:
-        with self._lock:
-            entry.users -= 1
-            if entry.users or (entry.keep and not self._closed) or entry.resident is None:
-                return
-            del self._entries[key]
-        entry.resident.close()
+
+def _take_away(lease: Lease) -> None:
+    try:
+        lease.take_away()
+    except Exception:
+        _log.exception("cancelling %s failed", lease.offer.id)
 
 
 def _is_shared(error: BaseException) -> bool:
     """Say whether a failed load is everyone's: one caller's cancellation is his own."""
-    return isinstance(error, Exception) and not isinstance(error, CancelledError)
+    return isinstance(error, Exception) and not isinstance(error, CancelledError | StateError)
 
 
-def _close_logged(resident: Resident) -> None:
-    """Unload one; what fails is logged, so that the others are unloaded too."""
-    try:
-        resident.close()
-    except Exception:
-        _log.exception("closing %s failed", resident.offer.id)
+def _stuck(place: Place) -> str:
+    return f"{place.offer.id} is stuck: it did not stop when asked to; {_by_force(place)}"
+
+
+def _by_force(place: Place) -> str:
+    return f"registry.unload({place.offer.id!r}, force=True) lets the next call open it anew"

@@ -259,9 +259,11 @@ class Session:
                     return
                 self._state = SessionState.ENDED
             self._context.close()
-            if self._on_end is not None:
-                self._on_end(self)
-            self._binding.session_end(self._session)
+            try:
+                self._binding.session_end(self._session)
+            finally:
+                if self._on_end is not None:
+                    self._on_end(self)
         finally:
             self._inside.release()
 

@@ -16,9 +16,10 @@ from cartridge_core.registry import Registry
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from cartridge_core.descriptor import Descriptor
+    from cartridge_core.limits import Limits
 
 __all__ = ["discovered_of", "plugin_name", "registry_of", "static_descriptors"]
 
@@ -100,6 +101,8 @@ def registry_of(
     packs: Iterable[str | os.PathLike[str]] = (),
     prefer: Iterable[str] = (),
     wrappers: Iterable[object] = (),
+    isolation: str | Mapping[str, str] | None = None,
+    limits: Limits | None = None,
 ) -> Registry:
     """
     Give a registry of these plugins alone; close it.
@@ -109,11 +112,19 @@ def registry_of(
         packs: Pack folders that these plugins open.
         prefer: As for `Registry`.
         wrappers: As for `Registry`.
+        isolation: As for `Registry`; a process can only import what is a module.
+        limits: As for `Registry`.
 
     Raises:
         LoadError: As `discovered_of`.
     """
-    return Registry(discovered_of(*plugins, packs=packs), prefer=prefer, wrappers=wrappers)
+    return Registry(
+        discovered_of(*plugins, packs=packs),
+        prefer=prefer,
+        wrappers=wrappers,
+        isolation=isolation,
+        limits=limits,
+    )
 
 
 def _source(plugin: object) -> PluginSource:

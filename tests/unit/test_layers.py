@@ -21,20 +21,26 @@ ROWS = """
     phases router
     cartridge loading models
     residency session
+    room
+    activation crossings leases places
+    resident
+    worker
     binding discovery
     _claims _pack_folders
     _descriptor_files routing
     hookspecs manifest preflight selection
     arguments offers pack
+    queueing
     _known_plugins context descriptor
     capdefs
     capreading caprules
     capparts
-    blocks modelspec schema signatures urn
-    _distributions _urn_tagged jsonfields reporting schemarules threads
+    blocks modelspec schema signatures urn wire
+    _distributions _urn_tagged failures jsonfields limits
+    packing reporting schemarules threads watch
     _urn_grammar _urn_relations jsondata
     errors
-    progress records reports results
+    activity progress records reports results stats
 """
 ROW = {unit: -number for number, row in enumerate(ROWS.split("\n")) for unit in row.split()}
 

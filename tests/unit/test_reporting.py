@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import logging
+import threading
+from functools import partial
 
 import pytest
 
 from cartridge_core.progress import Log, Phase, Progress
 from cartridge_core.reporting import Reporter
+from cartridge_core.testing.background import Background
+
+_PATIENCE_S = 30.0
 
 
 @pytest.fixture
@@ -81,6 +86,93 @@ def test_a_quiet_reporter_tells_no_progress():
     quiet = Reporter("fake-echo", None)
     quiet.tell(Phase.INFER, 0.5)
     quiet.done()
+
+
+class Blocking:
+    """Takes events, each only once the test says so."""
+
+    def __init__(self):
+        self.events: list[Progress | Log] = []
+        self.began = threading.Event()
+        self.go = threading.Event()
+
+    def __call__(self, event):
+        self.began.set()
+        assert self.go.wait(_PATIENCE_S)
+        self.events.append(event)
+
+
+def test_progress_from_two_threads_never_goes_backwards():
+    """What is told first is given first, also where the caller takes his time."""
+    taker = Blocking()
+    reporter = Reporter("fake-echo", taker)
+    first = Background(lambda: reporter.tell(Phase.INFER, 0.2))
+    assert taker.began.wait(_PATIENCE_S)
+    rest = [Background(partial(reporter.tell, Phase.INFER, part / 10)) for part in range(3, 10)]
+    threading.Event().wait(0.02)
+    taker.go.set()
+    for thread in (first, *rest):
+        thread.join(_PATIENCE_S)
+    fractions = [event.fraction for event in taker.events if isinstance(event, Progress)]
+    assert fractions[0] == pytest.approx(Phase.INFER.scale(0.2))
+    assert fractions == sorted(fractions)
+
+
+def test_the_host_does_not_wait_to_speak_for_a_cartridge():
+    """While an event is on its way to a slow caller there is nothing to say, and no wait."""
+    taker = Blocking()
+    reporter = Reporter("fake-echo", taker)
+    telling = Background(lambda: reporter.tell(Phase.INFER, 0.2))
+    assert taker.began.wait(_PATIENCE_S)
+    spoken: list[Progress] = []
+    speaking = Background(lambda: reporter.keepalive(spoken.append, -1.0))
+    speaking.join(_PATIENCE_S)
+    assert not speaking.is_alive()
+    assert spoken == []
+    taker.go.set()
+    telling.join(_PATIENCE_S)
+
+
+def test_the_host_repeats_what_was_told_last(reporter):
+    """Before anything was told it says that much alone."""
+    spoken: list[Progress] = []
+    reporter.keepalive(spoken.append, -1.0)
+    reporter.tell(Phase.LOAD, 0.5, "half of it")
+    reporter.keepalive(spoken.append, -1.0)
+    reporter.queued("Waiting for a device")
+    reporter.keepalive(spoken.append, -1.0)
+    assert [(event.message, event.phase) for event in spoken] == [
+        ("Still at work", Phase.DOWNLOAD),
+        ("Still at work: half of it", Phase.LOAD),
+        ("Still at work: Waiting for a device", Phase.LOAD),
+    ]
+    assert [event.fraction for event in spoken] == pytest.approx([0.0, 0.3, 0.3])
+
+
+@pytest.mark.parametrize("tell", ["progress", "log", "queued"])
+def test_the_host_is_silent_where_something_was_told(reporter, tell):
+    """Only silence of some length is filled, and that is new from its own word on."""
+    spoken: list[Progress] = []
+    reporter.told_s -= 100
+    if tell == "progress":
+        reporter.tell(Phase.INFER, 0.5)
+    elif tell == "log":
+        reporter.log(Log("info", "hello"))
+    else:
+        reporter.queued("Waiting")
+    reporter.keepalive(spoken.append, 50.0)
+    assert spoken == []
+    reporter.told_s -= 100
+    for _ in range(3):
+        reporter.keepalive(spoken.append, 50.0)
+    assert len(spoken) == 1
+
+
+def test_a_quiet_reporter_is_not_spoken_for():
+    """Where nobody takes events there is nobody to speak to."""
+    spoken: list[Progress] = []
+    Reporter("fake-echo", None).keepalive(spoken.append, -1.0)
+    assert spoken == []
 
 
 def test_the_end_is_told_as_one(reporter, events):

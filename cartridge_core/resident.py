@@ -1,0 +1,198 @@
+"""One open cartridge, the place it has, and how it is seen from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import attrs
+
+from cartridge_core.errors import StateError
+from cartridge_core.threads import check_process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from cartridge_core.binding import Binding
+    from cartridge_core.context import Context
+    from cartridge_core.offers import Offer
+    from cartridge_core.pack import Pack
+    from cartridge_core.queueing import FairQueue
+    from cartridge_core.worker.client import Worker
+
+__all__ = ["LoadState", "Loaded", "Place", "Resident"]
+
+
+class LoadState(enum.StrEnum):
+    """Where a cartridge is between its load and its unload."""
+
+    LOADING = "loading"
+
+    READY = "ready"
+    """Open, and nobody uses it."""
+
+    BUSY = "busy"
+    """Open and in use."""
+
+    STUCK = "stuck"
+    """It did not stop when it was asked to; it takes nothing until it is unloaded by force."""
+
+    UNLOADING = "unloading"
+
+    FAILED = "failed"
+    """Its loads failed; the next attempt has to wait a moment."""
+
+
+@attrs.frozen
+class Loaded:
+    """What `Registry.loaded` says of one cartridge."""
+
+    cartridge_id: str
+    state: LoadState
+
+    pack: Pack | None = None
+    """Its model; None for a cartridge without one."""
+
+    users: int = attrs.field(default=0, kw_only=True)
+    """How many calls and open cartridges use it, or wait for it."""
+
+    memory_bytes: int = attrs.field(default=0, kw_only=True)
+    """What its preflight says it needs; 0 where it does not say."""
+
+    pid: int | None = attrs.field(default=None, kw_only=True)
+    """The process it runs in, where it has its own."""
+
+
+@attrs.define(eq=False)
+class Resident:
+    """One open cartridge."""
+
+    offer: Offer
+    binding: Binding
+    handle: object
+
+    worker: Worker | None = None
+    """Its process; None where it runs in this one."""
+
+    queues: tuple[FairQueue, ...] = ()
+    """What a session needs a place in, in this order; the last is its own."""
+
+    _pid: int = attrs.field(factory=os.getpid, init=False)
+    _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False)
+    _inside: int = attrs.field(default=0, init=False)
+    _abandoned: str | None = attrs.field(default=None, init=False)
+
+    def enter(self, context: Context, on_wait: Callable[[str], None] | None = None) -> None:
+        """
+        Take what a session needs, waiting for it where it must be.
+
+        Args:
+            context: The caller's; cancelling it ends the wait.
+            on_wait: Is told why, if there is a wait.
+
+        Raises:
+            BusyError: There was no place in time.
+
+            StateError: The cartridge is stuck or was taken away, or is of another process.
+        """
+        check_process(self._pid)
+        with contextlib.ExitStack() as stack:
+            for queue in self.queues:
+                queue.enter(context, on_wait)
+                stack.callback(queue.leave)
+            with self._lock:
+                if self._abandoned is not None:
+                    raise StateError(self._abandoned)
+                self._inside += 1
+            stack.pop_all()
+
+    def leave(self) -> None:
+        """Give it back."""
+        with self._lock:
+            if self._abandoned is not None:
+                return
+            self._inside -= 1
+        for queue in self.queues:
+            queue.leave()
+
+    def refuse(self, why: str) -> None:
+        """Take no session any more; who waits or comes gets a `StateError`."""
+        for queue in self.queues[-1:]:
+            queue.refuse(why)
+
+    def abandon(self, why: str) -> None:
+        """Let others have what its sessions do not give back; the rest as `refuse`."""
+        self.refuse(why)
+        with self._lock:
+            left = 0 if self._abandoned is not None else self._inside
+            self._abandoned = why
+        for queue in self.queues:
+            for _ in range(left):
+                queue.leave()
+
+    def close(self) -> None:
+        """Unload it, and end its process."""
+        if self.worker is None:
+            self.binding.close(self.handle)
+            return
+        try:
+            if self.worker.is_alive:
+                self.binding.close(self.handle)
+        finally:
+            self.worker.end()
+
+
+@attrs.define(eq=False)
+class Place:
+    """The place of one open cartridge, from before its load to after its unload."""
+
+    key: Hashable
+    offer: Offer
+    pack: Pack | None
+
+    state: LoadState = LoadState.LOADING
+    resident: Resident | None = None
+
+    worker: Worker | None = None
+    """The process that its load goes on in."""
+
+    error: BaseException | None = None
+    users: int = 0
+
+    by_hand: int = 0
+    """How many of them have it open by hand."""
+
+    keep: bool = False
+    """Whether it stays when nobody uses it: a call keeps it for the next one."""
+
+    memory_bytes: int = 0
+
+    is_wanted: bool = False
+    """Whether another load waits for its memory: it takes no more users, and goes with its last."""
+
+    idle_since_s: float = 0.0
+
+    settled: threading.Event = attrs.field(factory=threading.Event)
+    """Set when its load has ended, or was given up."""
+
+    gone: threading.Event = attrs.field(factory=threading.Event)
+    """Set when it is unloaded."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is open, and nobody uses it."""
+        return self.state is LoadState.READY
+
+    def seen(self) -> Loaded:
+        """Say how it is now."""
+        return Loaded(
+            self.offer.id,
+            self.state,
+            self.pack,
+            users=self.users,
+            memory_bytes=self.memory_bytes,
+            pid=None if self.worker is None else self.worker.pid,
+        )

@@ -1,0 +1,393 @@
+"""
+Any sequence of calls, cancels, unloads, failures and timeouts: nothing hangs, nothing is lost.
+
+What a cartridge does is in the text that it is given, and takes a bounded time, so that the same
+sequences can be run on cartridges in processes of their own: override `make_registry`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import hypothesis
+import pytest
+from hypothesis import stateful
+from hypothesis import strategies as st
+
+from cartridge_core.errors import (
+    BackendError,
+    BusyError,
+    CancelledError,
+    CartridgeError,
+    LoadError,
+    StateError,
+)
+from cartridge_core.hookspecs import hookimpl
+from cartridge_core.limits import Limits
+from cartridge_core.reports import Check, PreflightReport
+from cartridge_core.resident import LoadState
+from cartridge_core.results import Result, ResultKind
+from cartridge_core.testing.background import Background
+from cartridge_core.testing.descriptors import fake_arg, fake_cap, fake_descriptor
+from cartridge_core.testing.fakes import BatchEcho, FakeHandle, StreamingEcho
+from cartridge_core.testing.registries import registry_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cartridge_core.calls import Call
+    from cartridge_core.cartridge import Cartridge
+    from cartridge_core.session import Session
+
+PATIENCE_S = 30.0
+BUDGET = 10
+LIMITS = Limits(
+    memory_budget_bytes=BUDGET,
+    idle_timeout_s=1000.0,
+    activity_timeout_s=100.0,
+    keepalive_s=0.02,
+    queue_timeout_s=0.05,
+    grace_s=0.01,
+)
+
+MOODS = st.sampled_from(["well", "slow", "deaf", "chatty", "fail"])
+LOADS = st.sampled_from(["", "", "slow", "deaf", "fail"])
+CAPS = st.sampled_from(["one", "two", "three", "four"])
+WHICH = st.integers(0, 7)
+
+
+def one_of(things, which):
+    """Give one of the last few things, where there is one."""
+    return things[-8:][which : which + 1]
+
+
+def behave(mood, context, error):
+    """Do what a mood says: within 30 ms, and where it is not deaf within 1 ms of a cancel."""
+    if mood == "fail":
+        raise error(mood)
+    for step in range(20 if mood in {"slow", "deaf", "chatty"} else 0):
+        if mood == "chatty":
+            context.progress(step / 20, "on the way")
+            context.log("debug", "still on the way")
+        else:
+            time.sleep(0.001)
+        if mood != "deaf":
+            context.check_cancelled()
+
+
+class _Moody:
+    """Opens as its argument says."""
+
+    memory_bytes = 4
+    saw: Callable[[str], None]
+
+    @hookimpl
+    def cartridge_preflight(self, cartridge_id, pack, options):
+        return PreflightReport((Check("fake", ok=True),), memory_bytes=self.memory_bytes)
+
+    @hookimpl
+    def cartridge_open(self, cartridge_id, pack, options, context):
+        behave(options.get("load", ""), context, LoadError)
+        self.saw("open")
+        return FakeHandle(cartridge_id, options)
+
+
+class Batch(_Moody, BatchEcho):
+    """Works as its text says."""
+
+    @hookimpl
+    def cartridge_infer(self, session, value):
+        behave(str(value).partition("-")[0], session.context, BackendError)
+        return Result(ResultKind.FINAL, value)
+
+
+class Asks(_Moody, BatchEcho):
+    """Has another do it."""
+
+    @hookimpl
+    def cartridge_infer(self, session, value):
+        call = session.context.peer.call("cap:one", value, load=session.handle.options.get("load"))
+        return Result(ResultKind.FINAL, call.result().payload)
+
+
+class Stream(_Moody, StreamingEcho):
+    """Works as each of its texts says."""
+
+    @hookimpl
+    def cartridge_pull(self, session):
+        if session.chunks:
+            behave(str(session.chunks[0]).partition("-")[0], session.context, BackendError)
+        return super().cartridge_pull(session)
+
+
+def make(kind, name, memory_bytes, **attributes):
+    batch = kind is not Stream
+    load = fake_arg("load", "string", default="", scope="open")
+    cap = fake_cap(name, load, gives="media:echo;enc=utf-8", streaming=not batch)
+    descriptor = fake_descriptor(
+        f"{name}-text",
+        "batch" if batch else "streaming",
+        [cap],
+        partial="append",
+        **attributes,
+    )
+    body = {"plugin_name": name, "descriptor": descriptor, "memory_bytes": memory_bytes}
+    return type(kind.__name__, (kind,), body)()
+
+
+class Clock:
+    """The clock of silences, idle times and failed loads: it moves by a rule."""
+
+    def __init__(self):
+        self.now_s = 1000.0
+        self._patch = pytest.MonkeyPatch()
+        stand_in = SimpleNamespace(monotonic=lambda: self.now_s)
+        for module in ("activity", "failures"):
+            self._patch.setattr(f"cartridge_core.{module}.time", stand_in)
+        self._patch.setattr("cartridge_core.room._PATIENCE_S", 0.01)
+
+    def close(self):
+        self._patch.undo()
+
+
+def result(call):
+    return call.result().payload
+
+
+def inferred(session, text):
+    return session.infer(text).payload
+
+
+class Machine(stateful.RuleBasedStateMachine):
+    """A registry, and what users do with it."""
+
+    def __init__(self):
+        super().__init__()
+        self.threads = set(threading.enumerate())
+        self.clock = Clock()
+        self.made = [
+            make(Batch, "one", 4, max_concurrent_sessions=2),
+            make(Batch, "two", 3, max_concurrent_sessions=1, device_key="gpu"),
+            make(Stream, "three", 3, max_concurrent_sessions=1, device_key="gpu"),
+            make(Asks, "four", 0, max_concurrent_sessions=2),
+        ]
+        self.registry = self.make_registry()
+        self.number = 0
+        self.running: list[tuple[Background, object]] = []
+        self.followed: list[Call] = []
+        self.unread: list[tuple[Call, str]] = []
+        self.by_hand: list[Cartridge] = []
+        self.sessions: list[Session] = []
+
+    def make_registry(self):
+        return registry_of(*self.made, limits=LIMITS)
+
+    def text(self, mood):
+        self.number += 1
+        return f"{mood}-{self.number}"
+
+    def start(self, name, mood, load):
+        """Start a call; give it, and what it has to give."""
+        text = self.text(mood)
+        call = self.registry.stream(f"cap:{name}", text, load=load)
+        return call, text
+
+    def payload(self, cap, text):
+        return self.registry.call(cap, text).payload
+
+    def follow(self, work, expected):
+        self.running.append((Background(work), expected))
+
+    @stateful.rule(name=CAPS, mood=MOODS, load=LOADS)
+    def call_and_follow(self, name, mood, load):
+        call, text = self.start(name, mood, load)
+        self.follow(partial(result, call), text)
+        self.followed.append(call)
+
+    @stateful.rule(name=CAPS, mood=MOODS, load=LOADS)
+    def call_and_leave_unread(self, name, mood, load):
+        self.unread.append(self.start(name, mood, load))
+
+    @stateful.rule(pieces=st.lists(MOODS, max_size=4), load=LOADS)
+    def call_with_pieces(self, pieces, load):
+        texts = [self.text(mood) for mood in pieces]
+        self.follow(
+            lambda: self.registry.call("cap:three", iter(texts), load=load).payload, "".join(texts)
+        )
+
+    @stateful.rule(name=CAPS, number=st.integers(2, 5), mood=MOODS)
+    def many_calls_at_once(self, name, number, mood):
+        for _ in range(number):
+            text = self.text(mood)
+            self.follow(partial(self.payload, f"cap:{name}", text), text)
+
+    @stateful.rule(which=WHICH)
+    def cancel(self, which):
+        for call in one_of(self.followed, which):
+            call.cancel()
+
+    @stateful.rule(which=WHICH)
+    def cancel_from_another_thread(self, which):
+        for call in one_of(self.followed, which):
+            self.follow(call.cancel, None)
+
+    @stateful.rule(which=WHICH)
+    def close(self, which):
+        for call in one_of(self.followed, which):
+            call.close()
+
+    @stateful.rule(which=WHICH, count=st.integers(1, 12))
+    def take_some_and_close(self, which, count):
+        def take(call):
+            with call:
+                for _ in range(count):
+                    next(call, None)
+
+        for call, _ in one_of(self.unread, which):
+            self.follow(partial(take, call), None)
+
+    @stateful.rule()
+    def drop(self):
+        self.unread = self.unread[:-1]
+
+    @stateful.rule(which=WHICH)
+    def cancel_unread(self, which):
+        for call, _ in one_of(self.unread, which):
+            call.cancel()
+
+    @stateful.rule()
+    def read(self):
+        for call, text in self.unread:
+            self.follow(partial(result, call), text)
+        self.unread = []
+
+    @stateful.rule(name=st.sampled_from([None, "one-text", "two-text"]), force=st.booleans())
+    def unload(self, name, force):
+        with contextlib.suppress(BusyError):
+            self.registry.unload(name, force=force)
+
+    @stateful.rule(name=CAPS, load=st.sampled_from(["", "slow"]))
+    def open_by_hand(self, name, load):
+        with contextlib.suppress(StateError, CancelledError):
+            self.by_hand.append(self.registry.open(f"{name}-text", load=load))
+
+    @stateful.rule(which=WHICH)
+    def begin(self, which):
+        for cartridge in one_of(self.by_hand, which):
+            with contextlib.suppress(StateError, CancelledError):
+                self.sessions.append(cartridge.session())
+
+    @stateful.rule(which=WHICH, mood=MOODS)
+    def infer_by_hand(self, which, mood):
+        text = self.text(mood)
+        for session in one_of(self.sessions, which):
+            self.follow(partial(inferred, session, text), text)
+
+    @stateful.rule(which=WHICH)
+    def cancel_by_hand(self, which):
+        for session in one_of(self.sessions, which):
+            session.cancel()
+
+    @stateful.rule(which=WHICH)
+    def end(self, which):
+        for session in one_of(self.sessions, which):
+            with contextlib.suppress(StateError):
+                session.end()
+
+    @stateful.rule(which=WHICH)
+    def close_by_hand(self, which):
+        for cartridge in one_of(self.by_hand, which):
+            with contextlib.suppress(StateError):
+                cartridge.close()
+
+    @stateful.rule(seconds=st.sampled_from([1.0, 50.0, 101.0]))
+    def time_passes(self, seconds):
+        self.clock.now_s += seconds
+
+    @stateful.rule()
+    def wait_a_moment(self):
+        time.sleep(0.002)
+
+    @stateful.invariant()
+    def what_is_loaded_is_consistent(self):
+        loaded = self.registry.loaded()
+        assert sum(one.memory_bytes for one in loaded) <= BUDGET
+        for one in loaded:
+            assert one.users >= 0
+            assert (one.state is LoadState.BUSY) <= (one.users > 0)
+            assert (one.state is LoadState.READY) <= (one.users == 0)
+
+    @stateful.invariant()
+    def what_is_over_ended_well(self):
+        over = [one for one in self.running if not one[0].is_alive()]
+        self.running = [one for one in self.running if one[0].is_alive()]
+        for work, expected in over:
+            self.check(work, expected)
+
+    @staticmethod
+    def check(work, expected):
+        """A call gives its own result, or one of our errors."""
+        if work.error is None:
+            assert expected is None or work.result == expected
+        else:
+            assert isinstance(work.error, CartridgeError), repr(work.error)
+
+    def teardown(self):
+        try:
+            self.finish()
+        finally:
+            self.registry.close()
+            self.clock.close()
+        for fake in self.made:
+            for one, other in [("open", "close"), ("session_begin", "session_end")]:
+                assert fake.calls.count(one) == fake.calls.count(other), (fake, fake.calls)
+        assert self.registry.loaded() == ()
+        until(lambda: set(threading.enumerate()) <= self.threads)
+
+    def finish(self):
+        """Let everything come to its end, and see that nothing is missing."""
+        for call, _ in self.unread:
+            call.close()
+        for work, expected in self.running:
+            work.join(PATIENCE_S)
+            assert not work.is_alive(), "a call hangs"
+            self.check(work, expected)
+        for cartridge in self.by_hand:
+            cartridge.close()
+
+        def is_counted():
+            stats = self.registry.stats()
+            ends = ("results", "cancelled", "failed", "timed_out")
+            return stats["calls"] == sum(stats[name] for name in ends)
+
+        until(is_counted)
+        until(lambda: {one.state for one in self.registry.loaded()} <= {"ready", "failed"})
+        for place in self.registry._loader._residency._places.all():
+            assert place.resident._inside == 0
+            assert all(queue._free == queue._places for queue in place.resident.queues)
+        assert self.registry._loader._residency._leases == {}
+        assert all(queue._free == 1 for queue in self.registry._loader._devices.values())
+
+
+def until(condition):
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end, f"waited {PATIENCE_S:g} s in vain"
+        time.sleep(0.001)
+
+
+TestCalls = Machine.TestCase
+TestCalls.settings = hypothesis.settings(
+    max_examples=100,
+    stateful_step_count=100,
+    deadline=None,
+    database=None,
+    # Threads make no sequence fail in the same way twice: there is nothing to shrink.
+    phases=[hypothesis.Phase.generate],
+    suppress_health_check=list(hypothesis.HealthCheck),
+)
