@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
@@ -126,6 +127,12 @@ class Arg:
 
     def _check(self, value: object, where: str) -> object:
         if self._is_opaque and isinstance(value, str | os.PathLike):
+            if isinstance(value, str) and _URL.match(value):
+                msg = (
+                    f"{where} is a URL, {value[:60]!r}, and nothing is fetched here; give a path, "
+                    "or the bytes"
+                )
+                raise InvalidArgumentError(msg, arg=where, value=value, rule="a path or data")
             return os.path.abspath(os.path.expanduser(os.fspath(value)))
         if self._rule is None or (self._is_path and isinstance(value, os.PathLike)):
             return value
@@ -157,6 +164,7 @@ class Output:
 
 _IMPLIED_TYPES = {"bool": "boolean", "integer": "integer", "numeric": "number", "record": "object"}
 _OPAQUE = ("image", "audio", "video")
+_URL = re.compile(r"\s*(?:[a-z][a-z0-9+.-]*://|(?:data|file|https?):)", re.IGNORECASE)
 
 
 @lru_cache(maxsize=1024)
