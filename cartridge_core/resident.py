@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import os
 import threading
@@ -99,15 +98,22 @@ class Resident:
             StateError: The cartridge is stuck or was taken away, or is of another process.
         """
         check_process(self._pid)
-        with contextlib.ExitStack() as stack:
+        taken: list[FairQueue] = []
+        try:
             for queue in self.queues:
                 queue.enter(context, on_wait)
-                stack.callback(queue.leave)
-            with self._lock:
-                if self._abandoned is not None:
-                    raise StateError(self._abandoned)
-                self._inside += 1
-            stack.pop_all()
+                taken.append(queue)
+            self._come_in()
+        except BaseException:
+            for queue in taken:
+                queue.leave()
+            raise
+
+    def _come_in(self) -> None:
+        with self._lock:
+            if self._abandoned is not None:
+                raise StateError(self._abandoned)
+            self._inside += 1
 
     def leave(self) -> None:
         """Give it back."""
