@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks import isolated
 from benchmarks.backend import Answering, AnsweringWithModel, Counting, answer, count
 from benchmarks.measuring import difference, interleave, sampler
 from benchmarks.rows import Row
@@ -23,6 +24,8 @@ __all__ = ["measure"]
 _INFER_S = 10e-6
 _CALL_S = 80e-6
 _EVENT_S = 20e-6
+_PROCESS_CALL_S = 250e-6
+_PROCESS_EVENT_S = 80e-6
 
 _TEXT = "The cat sleeps on the warm windowsill."
 _ANSWER = 'cap:answer;in="media:enc=utf-8";out="media:record"'
@@ -40,7 +43,10 @@ def measure(effort: Effort) -> Iterator[Row]:
         name = f"registry.call, resident, a model of {_MODEL_FILES} files"
         yield _call(name, registry, effort, model_spec=folder)
     with registry_of(Counting()) as registry:
-        yield _stream(registry, effort)
+        yield _stream("registry.stream, per event", registry, _EVENT_S, effort)
+    with registry_of(isolated, isolation="process") as registry:
+        yield _call("registry.call, in a process", registry, effort, budget=_PROCESS_CALL_S)
+        yield _stream("registry.stream, in a process", registry, _PROCESS_EVENT_S, effort)
 
 
 def _infer(registry: Registry, effort: Effort) -> Row:
@@ -48,10 +54,15 @@ def _infer(registry: Registry, effort: Effort) -> Row:
         return _over("session.infer", lambda: session.infer(_TEXT), _INFER_S, effort)
 
 
-def _call(name: str, registry: Registry, effort: Effort, model_spec: Path | None = None) -> Row:
-    return _over(
-        name, lambda: registry.call(_ANSWER, _TEXT, model_spec=model_spec), _CALL_S, effort
-    )
+def _call(
+    name: str,
+    registry: Registry,
+    effort: Effort,
+    *,
+    model_spec: Path | None = None,
+    budget: float = _CALL_S,
+) -> Row:
+    return _over(name, lambda: registry.call(_ANSWER, _TEXT, model_spec=model_spec), budget, effort)
 
 
 def _over(name: str, ours: Callable[[], object], budget: float, effort: Effort) -> Row:
@@ -67,7 +78,7 @@ def _over(name: str, ours: Callable[[], object], budget: float, effort: Effort) 
     )
 
 
-def _stream(registry: Registry, effort: Effort) -> Row:
+def _stream(name: str, registry: Registry, budget: float, effort: Effort) -> Row:
     def ours() -> None:
         events = sum(1 for _ in registry.stream(_COUNT, _PIECES))
         assert events > _PIECES  # noqa: S101 -- or it measures something else
@@ -80,9 +91,9 @@ def _stream(registry: Registry, effort: Effort) -> Row:
     rounds = [tuple(seconds / _PIECES for seconds in times) for times in interleave(turns, effort)]
     return Row(
         "call",
-        f"registry.stream, per event, {_PIECES} PARTIALs",
+        f"{name}, {_PIECES} PARTIALs",
         measured=difference(rounds),
-        budget=_EVENT_S,
+        budget=budget,
         note="over a plain generator",
         samples=rounds,
     )
