@@ -3,10 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
+LLAMA := llama-cpp-python==0.3.36
 METADATA := pyproject.toml $(wildcard plugins/*/pyproject.toml)
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 
-.PHONY: install demo test lint format bench clean
+.PHONY: install demo test lint format bench soak clean
 
 install: $(VENV)/.installed
 
@@ -14,7 +15,9 @@ $(VENV)/.installed: $(METADATA) Makefile
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --dry-run --report - $(TORCH) | $(BIN)/python .ci/refuse_gpu_build.py
-	$(BIN)/python -m pip install --quiet $(TORCH) --editable ".[cli,testing]" \
+	wheels=$$($(BIN)/python plugins/gguf/scripts/build_llama_wheel.py $(LLAMA)) && \
+	$(BIN)/python -m pip install --quiet $(TORCH) $(LLAMA) --only-binary llama-cpp-python \
+		--find-links "$$wheels" --editable ".[cli,testing]" \
 		$(addprefix --editable ./,$(PLUGINS)) --group dev
 	touch $@
 
@@ -27,7 +30,7 @@ test: install
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy cartridge_core tests docs benchmarks .ci
+	$(BIN)/mypy cartridge_core tests docs benchmarks .ci plugins/gguf/scripts plugins/torch/scripts
 	set -e; for plugin in $(PLUGINS); do \
 		MYPYPATH=$$plugin:$$plugin/tests $(BIN)/mypy $$plugin/cartridge_* $$plugin/tests; done
 
@@ -37,6 +40,9 @@ format: install
 
 bench: install
 	$(BIN)/python benchmarks/run.py
+
+soak: install
+	$(BIN)/python benchmarks/soak.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

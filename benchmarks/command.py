@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import calls, discovery, embeddings, routes, speed, starts, urns
+from benchmarks import calls, discovery, embeddings, llama, routes, speed, starts, urns
 from benchmarks.measuring import FULL, QUICK
 from benchmarks.rows import Outcome, Row, document, format_table, machine
 
@@ -32,6 +32,7 @@ _GROUPS: dict[str, Callable[[Effort], Iterator[Row]]] = {
     "urn": urns.measure,
     "route": routes.measure,
     "call": calls.measure,
+    "gguf": llama.measure,
     "embedding": embeddings.measure,
 }
 

@@ -109,7 +109,14 @@ def document(rows: Iterable[Row], where: dict[str, object]) -> dict[str, object]
     }
 
 
-_DISTRIBUTIONS = ("cartridge-core", "pluggy", "torch", "sentence-transformers", "transformers")
+_DISTRIBUTIONS = (
+    "cartridge-core",
+    "pluggy",
+    "llama-cpp-python",
+    "torch",
+    "sentence-transformers",
+    "transformers",
+)
 
 
 def machine(

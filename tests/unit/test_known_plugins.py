@@ -35,10 +35,16 @@ def test_table_is_what_the_descriptors_offer() -> None:
 @pytest.mark.parametrize(
     ("request_urn", "distributions"),
     [
-        pytest.param("cap:generate-embeddings", ["cartridge-torch"], id="torch"),
+        pytest.param("cap:generate-image-embeddings", ["cartridge-torch"], id="torch"),
+        pytest.param(
+            "cap:generate-embeddings", ["cartridge-gguf", "cartridge-torch"], id="gguf-and-torch"
+        ),
         pytest.param("cap:download-model", ["cartridge-models"], id="models"),
-        pytest.param("cap:generate-embeddings;gguf", [], id="what-no-plugin-offers"),
-        pytest.param("cap:?effect", ["cartridge-models", "cartridge-torch"], id="several"),
+        pytest.param("cap:llm;llm-inference;ml-model", ["cartridge-gguf"], id="gguf"),
+        pytest.param("cap:generate-embeddings;mlx", [], id="what-no-plugin-offers"),
+        pytest.param(
+            "cap:?effect", ["cartridge-gguf", "cartridge-models", "cartridge-torch"], id="several"
+        ),
     ],
 )
 def test_request_finds_the_distributions_to_install(

@@ -137,7 +137,8 @@ def test_error_nothing_offers_it_and_a_known_plugin_would() -> None:
     error = refusal(Index(), asking(EMBEDDINGS))
     assert error.reason is NoRouteReason.NOT_OFFERED
     assert str(error) == (
-        f"No installed cartridge offers {EMBEDDINGS}. Type `pip install cartridge-torch`."
+        f"No installed cartridge offers {EMBEDDINGS}. "
+        "Type `pip install cartridge-gguf` or `pip install cartridge-torch`."
     )
 
 

@@ -1,0 +1,173 @@
+"""How long a context may be, and how much memory a model takes with it; from headers alone."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from cartridge_core.errors import InvalidArgumentError
+from cartridge_gguf.machine import available_bytes
+
+if TYPE_CHECKING:
+    from cartridge_gguf.files import ModelFiles
+    from cartridge_gguf.header import Header
+    from cartridge_gguf.options import LoadOptions
+
+__all__ = ["context_length", "estimate"]
+
+_MOST_AUTOMATIC = 8192
+_LEAST_AUTOMATIC = 512
+
+_CONTEXT_STEP = 256
+"""llama.cpp rounds a context up to this many tokens."""
+
+_CACHE_ITEM_BYTES = 2
+"""Keys and values are kept as float16."""
+
+_LOGIT_BYTES = 4
+
+_MOST_MICROBATCH = 512
+"""llama.cpp computes so many tokens at a time, however many a batch has."""
+
+_TOKEN_BYTES, _MERGE_BYTES = 160, 210
+"""What a token and a merge of the vocabulary take in llama.cpp's tables; measured."""
+
+
+def context_length(
+    files: ModelFiles,
+    options: LoadOptions,
+    available: int | None = None,
+    *,
+    embeds: bool = False,
+) -> int:
+    """
+    Decide how many tokens a sequence may have.
+
+    What is asked for is taken, up to what the model was trained on; more needs RoPE scaling, the
+    file's or an argument's. Automatic is what the model was trained on, at most 8192; where memory
+    is short, it is halved until it fits, down to 512.
+
+    Args:
+        files: The model.
+        options: What is asked for.
+        available: Bytes of memory that may be taken; None is what this machine has.
+        embeds: Whether it is to embed texts, not to write them.
+
+    Raises:
+        InvalidArgumentError: More is asked for than the model can do.
+
+        LoadError: The header is damaged.
+    """
+    asked = options.max_context_length
+    if asked:
+        _check_trained(files.header, options)
+        return asked
+    length = min(files.header.context_length or _MOST_AUTOMATIC, _MOST_AUTOMATIC)
+    room = available_bytes() if available is None else available
+    total = partial(_total_to_embed if embeds else _total, files, options)
+    while room is not None and length > _LEAST_AUTOMATIC and total(length) > room:
+        length = max(_LEAST_AUTOMATIC, length // 2)
+    return length
+
+
+def estimate(
+    files: ModelFiles,
+    options: LoadOptions,
+    available: int | None = None,
+    *,
+    embeds: bool = False,
+) -> int:
+    """
+    Give the bytes that an open model holds while it works: weights, cache, what it computes in.
+
+    Of one context, with all its sequences; where it embeds, with texts as long as it takes.
+    Measured against a running model: within a tenth.
+
+    Args:
+        files: The model.
+        options: How it would be loaded.
+        available: Bytes of memory that may be taken; None is what this machine has.
+        embeds: Whether it is to embed texts, not to write them.
+
+    Raises:
+        InvalidArgumentError: As `context_length`.
+
+        LoadError: As `context_length`.
+    """
+    length = context_length(files, options, available, embeds=embeds)
+    return (_total_to_embed if embeds else _total)(files, options, length)
+
+
+def _total(files: ModelFiles, options: LoadOptions, length: int) -> int:
+    cached = _rounded(length) * options.parallel_sequences
+    return (
+        _model_bytes(files)
+        + cached * _cache_bytes(files.header)
+        + min(options.batch_size, _MOST_MICROBATCH, cached) * _compute_bytes(files.header)
+    )
+
+
+def _total_to_embed(files: ModelFiles, options: LoadOptions, length: int) -> int:
+    """Give the same where a text is computed as a whole, and all its tokens are outputs."""
+    header, size = files.header, min(length, options.batch_size)
+    # llama.cpp keeps room for the logits of each; where there are any, it computes them too.
+    logits = (header.vocabulary_size or 0) * _LOGIT_BYTES * (1 if _is_encoder(header) else 2)
+    return (
+        _model_bytes(files)
+        + _rounded(size) * _cache_bytes(header)
+        + size * (_compute_bytes(header) + logits)
+    )
+
+
+def _rounded(length: int) -> int:
+    return -(-length // _CONTEXT_STEP) * _CONTEXT_STEP
+
+
+def _model_bytes(files: ModelFiles) -> int:
+    header = files.header
+    return (
+        files.weight_bytes
+        + (header.vocabulary_size or 0) * _TOKEN_BYTES
+        + len(header.texts("tokenizer.ggml.merges") or ()) * _MERGE_BYTES
+    )
+
+
+def _is_encoder(header: Header) -> bool:
+    return header.metadata.get(header.key("attention.causal")) is False
+
+
+def _cache_bytes(header: Header) -> int:
+    """Give the bytes of one token's keys and values, in all layers."""
+    if _is_encoder(header):
+        return 0  # an encoder keeps none
+    layers, heads = header.block_count or 0, header.head_count or 0
+    if not heads:
+        return 0  # a recurrent model keeps a state, whatever the length
+    size = (header.embedding_length or 0) // heads
+    keys = header.integer(header.key("attention.key_length")) or size
+    values = header.integer(header.key("attention.value_length")) or size
+    counts = header.integers(header.key("attention.head_count_kv")) or (heads,)
+    kept = counts[0] * layers if len(counts) == 1 else sum(counts[:layers])
+    return kept * (keys + values) * _CACHE_ITEM_BYTES
+
+
+def _compute_bytes(header: Header) -> int:
+    """Give the bytes that one token of a batch takes while it is computed; float32, measured."""
+    hidden = header.integer(header.key("feed_forward_length")) or 0
+    return 4 * (2 * hidden + 8 * (header.embedding_length or 0))
+
+
+def _check_trained(header: Header, options: LoadOptions) -> None:
+    asked, trained = options.max_context_length, header.context_length
+    if trained is None or asked <= trained:
+        return
+    # A table of positions cannot be stretched, and llama.cpp ends the process beyond its end.
+    has_table = any(tensor.name == "position_embd.weight" for tensor in header.tensors)
+    scaling = header.text(header.key("rope.scaling.type")) or "none"
+    is_scaled = options.rope_freq_base or options.rope_freq_scale or scaling != "none"
+    if is_scaled and not has_table:
+        return
+    rule = f"at most {trained}, what the model was trained on"
+    hint = "" if has_table else "; more needs rope_freq_scale or rope_freq_base"
+    msg = f"max_context_length: {asked} must be {rule}{hint}"
+    raise InvalidArgumentError(msg, arg="max_context_length", value=asked, rule=rule)

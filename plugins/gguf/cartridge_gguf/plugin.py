@@ -1,0 +1,163 @@
+"""The hooks of cartridge-gguf; what they do is in the module of each cartridge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+
+import attrs
+
+from cartridge_core.descriptor import read_descriptors
+from cartridge_core.errors import InvalidArgumentError
+from cartridge_core.hookspecs import hookimpl
+from cartridge_gguf import inspection, preflight
+from cartridge_gguf.embedding import TextEmbedder
+from cartridge_gguf.generation import TextGenerator
+from cartridge_gguf.vision import ImageDescriber
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from cartridge_core.context import Context
+    from cartridge_core.descriptor import Descriptor
+    from cartridge_core.pack import Pack
+    from cartridge_core.reports import PreflightReport
+    from cartridge_core.results import Result
+    from cartridge_gguf.files import ModelFiles
+
+
+class BatchSession(Protocol):
+    """A session of a cartridge whose io.mode is batch; it holds nothing."""
+
+    def infer(self, value: object) -> Result:
+        """Take one whole input, give one FINAL result."""
+
+
+@runtime_checkable
+class StreamingSession(Protocol):
+    """A session of a cartridge whose io.mode is streaming."""
+
+    def push(self, chunk: object) -> None:
+        """Take one chunk."""
+
+    def flush(self) -> None:
+        """Take no more."""
+
+    def pull(self) -> Result | None:
+        """Work, and give the next result."""
+
+    def end(self) -> None:
+        """Let go of what it holds."""
+
+
+Session = BatchSession | StreamingSession
+
+
+class Handle(Protocol):
+    """An open cartridge."""
+
+    def begin(self, cap: str, parameters: Mapping[str, object], context: Context) -> Session:
+        """Begin a session of one of its caps."""
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+
+
+@attrs.frozen
+class _Inspector:
+    """The open gguf-inspect."""
+
+    _files: ModelFiles
+
+    @classmethod
+    def open(cls, pack: Pack, options: Mapping[str, object], context: Context) -> _Inspector:
+        """Read the headers of a pack's files."""
+        del options, context
+        return cls(inspection.open_files(pack))
+
+    def begin(self, cap: str, parameters: Mapping[str, object], context: Context) -> Session:
+        """Begin a session of one of its caps."""
+        del parameters
+        return inspection.begin(self._files, cap, context)
+
+    def close(self) -> None:
+        """Close nothing: the files are closed."""
+
+
+OPENERS: Mapping[str, Callable[[Pack, Mapping[str, object], Context], Handle]] = {
+    "gguf-embedding": TextEmbedder.open,
+    "gguf-inspect": _Inspector.open,
+    "gguf-text-generation": TextGenerator.open,
+    "gguf-vision": ImageDescriber.open,
+}
+
+
+@hookimpl
+def cartridge_descriptors() -> Sequence[Descriptor]:
+    """Give what ``descriptors/`` holds."""
+    return read_descriptors(Path(__file__).parent / "descriptors")
+
+
+@hookimpl
+def cartridge_preflight(
+    cartridge_id: str, pack: Pack | None, options: Mapping[str, object]
+) -> PreflightReport:
+    """Check the backend, the files and the memory."""
+    descriptor = next(item for item in cartridge_descriptors() if item.id == cartridge_id)
+    return preflight.check(descriptor, pack, options)
+
+
+@hookimpl
+def cartridge_open(
+    cartridge_id: str, pack: Pack | None, options: Mapping[str, object], context: Context
+) -> Handle:
+    """Open one of the cartridges on a pack."""
+    if pack is None:
+        msg = "model_spec: the cartridge needs a model, and none was given"
+        raise InvalidArgumentError(msg, arg="model_spec", rule="a model")
+    return OPENERS[cartridge_id](pack, options, context)
+
+
+@hookimpl
+def cartridge_close(handle: Handle) -> None:
+    """Let go of the model."""
+    handle.close()
+
+
+@hookimpl
+def cartridge_session_begin(
+    handle: Handle, cap: str, parameters: Mapping[str, object], context: Context
+) -> Session:
+    """Begin a session of one of the cartridge's caps."""
+    return handle.begin(cap, parameters, context)
+
+
+@hookimpl
+def cartridge_session_end(session: Session) -> None:
+    """End a session."""
+    if isinstance(session, StreamingSession):
+        session.end()
+
+
+@hookimpl
+def cartridge_infer(session: Session, value: object) -> Result:
+    """Take one whole input; the host calls it for batch sessions alone."""
+    return cast("BatchSession", session).infer(value)
+
+
+@hookimpl
+def cartridge_push(session: Session, chunk: object) -> None:
+    """Take one chunk; the host calls it, and the two below, for streaming sessions alone."""
+    cast("StreamingSession", session).push(chunk)
+
+
+@hookimpl
+def cartridge_pull(session: Session) -> Result | None:
+    """Work, and give the next result."""
+    return cast("StreamingSession", session).pull()
+
+
+@hookimpl
+def cartridge_flush(session: Session) -> None:
+    """Take no more."""
+    cast("StreamingSession", session).flush()
