@@ -1,1 +1,1 @@
-"""Text embeddings by sentence-transformers, as a cartridge."""
+"""Embeddings of texts and pictures, and captions, on torch, as cartridges."""

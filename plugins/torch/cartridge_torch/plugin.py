@@ -1,24 +1,35 @@
-"""The hooks of cartridge-torch; what they do is in `preflight`, `model` and `session`."""
+"""The hooks of cartridge-torch; what they do is in the module of each cartridge."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from cartridge_core.descriptor import read_descriptors
+from cartridge_core.errors import InvalidArgumentError
 from cartridge_core.hookspecs import hookimpl
-from cartridge_torch import preflight, session
-from cartridge_torch.model import LoadOptions, Model
+from cartridge_torch import preflight
+from cartridge_torch.captioner import Captioner
+from cartridge_torch.image_model import ImageModel
+from cartridge_torch.options import LoadOptions
+from cartridge_torch.sessions import BatchSession, StreamingSession
+from cartridge_torch.text_model import TextModel
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from cartridge_core.context import Context
     from cartridge_core.descriptor import Descriptor
     from cartridge_core.pack import Pack
     from cartridge_core.reports import PreflightReport
     from cartridge_core.results import Result
-    from cartridge_torch.session import Session
+    from cartridge_torch.sessions import Handle, Session
+
+OPENERS: Mapping[str, Callable[[Pack, Mapping[str, object], Context], Handle]] = {
+    "torch-image-captioning": Captioner.open,
+    "torch-image-embedding": ImageModel.open,
+    "torch-text-embedding": TextModel.open,
+}
 
 
 @hookimpl
@@ -31,7 +42,7 @@ def cartridge_descriptors() -> Sequence[Descriptor]:
 def cartridge_preflight(
     cartridge_id: str, pack: Pack | None, options: Mapping[str, object]
 ) -> PreflightReport:
-    """Check the backend, the device and the dtype; estimate the memory from the pack."""
+    """Check the backend, the device, the dtype and the files; estimate the memory."""
     descriptor = next(item for item in cartridge_descriptors() if item.id == cartridge_id)
     return preflight.check(descriptor, pack, LoadOptions.read(options))
 
@@ -39,33 +50,54 @@ def cartridge_preflight(
 @hookimpl
 def cartridge_open(
     cartridge_id: str, pack: Pack | None, options: Mapping[str, object], context: Context
-) -> Model:
-    """Load the pack's model."""
-    del cartridge_id
-    return Model.open(pack, LoadOptions.read(options), context)
+) -> Handle:
+    """Open one of the cartridges on a pack."""
+    if pack is None:
+        msg = "model_spec: the cartridge needs a model, and none was given"
+        raise InvalidArgumentError(msg, arg="model_spec", rule="a model")
+    return OPENERS[cartridge_id](pack, options, context)
 
 
 @hookimpl
-def cartridge_close(handle: Model) -> None:
+def cartridge_close(handle: Handle) -> None:
     """Let go of the model."""
     handle.close()
 
 
 @hookimpl
 def cartridge_session_begin(
-    handle: Model, cap: str, parameters: Mapping[str, object], context: Context
+    handle: Handle, cap: str, parameters: Mapping[str, object], context: Context
 ) -> Session:
-    """Begin a session of one of the two caps."""
-    return session.begin(handle, cap, parameters, context)
+    """Begin a session of one of the cartridge's caps."""
+    return handle.begin(cap, parameters, context)
 
 
 @hookimpl
 def cartridge_session_end(session: Session) -> None:
-    """End a session; it holds nothing of its own."""
-    del session
+    """End a session."""
+    if isinstance(session, StreamingSession):
+        session.end()
 
 
 @hookimpl
 def cartridge_infer(session: Session, value: object) -> Result:
-    """Embed, or give the dimension."""
-    return session.infer(value)
+    """Take one whole input; the host calls it for batch sessions alone."""
+    return cast("BatchSession", session).infer(value)
+
+
+@hookimpl
+def cartridge_push(session: Session, chunk: object) -> None:
+    """Take one chunk; the host calls it, and the two below, for streaming sessions alone."""
+    cast("StreamingSession", session).push(chunk)
+
+
+@hookimpl
+def cartridge_pull(session: Session) -> Result | None:
+    """Work, and give the next result."""
+    return cast("StreamingSession", session).pull()
+
+
+@hookimpl
+def cartridge_flush(session: Session) -> None:
+    """Take no more."""
+    cast("StreamingSession", session).flush()

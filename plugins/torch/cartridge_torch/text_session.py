@@ -1,4 +1,4 @@
-"""The sessions of the two caps."""
+"""A session that turns texts into vectors."""
 
 from __future__ import annotations
 
@@ -8,56 +8,54 @@ import attrs
 
 from cartridge_core.errors import InvalidArgumentError
 from cartridge_core.results import Result, ResultKind
-from cartridge_core.urn import CapUrn
 from cartridge_torch.texts import Piece, check_unicode, pieces, read_texts
+from cartridge_torch.vectors import unit_length
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
     from cartridge_core.context import Context
-    from cartridge_torch.model import Cut, Model
+    from cartridge_torch.embedding import Cut
 
-__all__ = ["Session", "begin"]
-
-
-class Session(Protocol):
-    """One batch session."""
-
-    def infer(self, value: object) -> Result:
-        """Take one whole input, give one FINAL result."""
+__all__ = ["EmbeddingSession", "Settings", "TextEmbedder"]
 
 
-def begin(model: Model, cap: str, parameters: Mapping[str, object], context: Context) -> Session:
-    """
-    Begin a session.
+class TextEmbedder(Protocol):
+    """A model that embeds texts."""
 
-    Args:
-        model: An open model.
-        cap: The declared cap URN.
-        parameters: The session arguments, checked and with defaults filled in.
-        context: Takes the progress.
+    @property
+    def name(self) -> str:
+        """What it is called."""
 
-    Raises:
-        InvalidArgumentError: The arguments do not go together, or not with this model.
-    """
-    if "embeddings-dimensions" in CapUrn.parse(cap).tags:
-        return DimensionSession(model)
-    return EmbeddingSession(model, Settings.read(model, parameters), context=context)
+    def embed(
+        self,
+        texts: Sequence[str],
+        prompt: str | None,
+        *,
+        batch_size: int,
+        on_cut: Callable[[Cut], None],
+        context: Context,
+    ) -> NDArray[np.float32]:
+        """Embed texts, as `cartridge_torch.embedding.embed_texts`."""
 
 
-@attrs.frozen
-class DimensionSession:
-    """Tells how many numbers a vector has."""
+class PromptedEmbedder(TextEmbedder, Protocol):
+    """One that knows prompts."""
 
-    _model: Model
+    @property
+    def dimension(self) -> int:
+        """How many numbers a vector has."""
 
-    def infer(self, value: object) -> Result:
-        """Give the dimension; the value, the model spec, is already the open model."""
-        del value
-        return Result(ResultKind.FINAL, self._model.dimension)
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """The model's prompts by name."""
+
+    @property
+    def default_prompt(self) -> str | None:
+        """The prompt that the model itself says goes before every text."""
 
 
 @attrs.frozen(kw_only=True)
@@ -72,8 +70,11 @@ class Settings:
     chunk_overlap: int
     refuses_cuts: bool
 
+    can_chunk: bool = True
+    """Whether the cap has a ``chunk_size``, to advise it."""
+
     @classmethod
-    def read(cls, model: Model, parameters: Mapping[str, object]) -> Settings:
+    def read(cls, model: PromptedEmbedder, parameters: Mapping[str, object]) -> Settings:
         """
         Take the arguments as the host gives them.
 
@@ -100,7 +101,7 @@ class Settings:
         )
 
 
-def _prompt(model: Model, parameters: Mapping[str, object]) -> str | None:
+def _prompt(model: PromptedEmbedder, parameters: Mapping[str, object]) -> str | None:
     name, prompt = parameters.get("prompt_name"), parameters.get("prompt")
     if prompt is not None:
         if name is not None:
@@ -118,7 +119,7 @@ def _prompt(model: Model, parameters: Mapping[str, object]) -> str | None:
 class EmbeddingSession:
     """Turns texts into vectors."""
 
-    _model: Model
+    _model: TextEmbedder
     _settings: Settings
     _context: Context = attrs.field(kw_only=True)
 
@@ -177,9 +178,10 @@ class EmbeddingSession:
     def _too_long(self, row: Piece, cut: Cut) -> InvalidArgumentError:
         chunk = f", chunk {row.chunk_index}" if self._settings.chunk_size else ""
         arg, rule = f"text[{row.item}]", f"at most {cut.limit} tokens"
+        advice = "shorten it, set chunk_size," if self._settings.can_chunk else "shorten it,"
         msg = (
-            f"{arg}{chunk}: it has {cut.tokens} tokens, the model takes {cut.limit}; shorten it, "
-            "set chunk_size, or truncation='report'"
+            f"{arg}{chunk}: it has {cut.tokens} tokens, the model takes {cut.limit}; {advice} or "
+            "truncation='report'"
         )
         return InvalidArgumentError(msg, arg=arg, value=row.chunk.text, rule=rule)
 
@@ -193,10 +195,7 @@ def _shape(vectors: NDArray[np.float32], settings: Settings) -> NDArray[np.float
     import numpy as np
 
     vectors = np.ascontiguousarray(vectors[:, : settings.truncate_dim])
-    if settings.normalize:
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        vectors /= np.maximum(lengths, np.float32(1e-12))
-    return vectors
+    return unit_length(vectors) if settings.normalize else vectors
 
 
 def _refused(value: object, arg: str, rule: str) -> InvalidArgumentError:

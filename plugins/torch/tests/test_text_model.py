@@ -20,6 +20,7 @@ from cartridge_core.progress import Log, Progress
 from cartridge_torch import plugin
 from cartridge_torch.folder import ModelFolder
 from cartridge_torch.spans import CHARACTERS
+from cartridge_torch.text_model import TextModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,11 +29,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cartridge_core.records import Record
-    from cartridge_torch.model import Model
 
     Embed = Callable[..., Record]
     EmbedWith = Callable[..., Record]
-    Open = Callable[..., Model]
+    Open = Callable[..., TextModel]
 
 
 LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 90868376\n"
@@ -515,7 +515,7 @@ def test_a_cancel_while_a_long_text_is_cut_into_chunks(
 ) -> None:
     """Words are searched in steps, and a cancel stops between two."""
     stop = pytest.fail
-    monkeypatch.setattr("cartridge_torch.model.Model.embed", lambda *_, **__: stop("too late"))
+    monkeypatch.setattr(TextModel, "embed", lambda *_, **__: stop("too late"))
     with pytest.raises(CancelledError):
         embed("cat " * 70_000, chunk_size=40_000, context=CancelledInside(after=1))
 
@@ -553,8 +553,7 @@ def test_a_cancel_reaches_its_own_thread_alone(embed: Embed) -> None:
 
 def test_closing_leaves_no_hook_behind(tiny: Path, open_options: dict[str, object]) -> None:
     """After close the backend's modules are as they were."""
-    pack = Pack.from_path(tiny)
-    model = plugin.cartridge_open("torch-text-embedding", pack, open_options, Context())
+    model = TextModel.open(Pack.from_path(tiny), open_options, Context())
     modules = list(model._encoder._model.modules())
     assert any(module._forward_pre_hooks for module in modules)
     plugin.cartridge_close(model)

@@ -15,6 +15,7 @@ from cartridge_core.context import Context
 from cartridge_core.errors import InvalidArgumentError
 from cartridge_core.results import ResultKind
 from cartridge_torch import plugin
+from cartridge_torch.tokenizing import Tokenizing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
 
     from cartridge_core.capdefs import Cap
     from cartridge_core.records import Record
-    from cartridge_torch.model import Model
+    from cartridge_torch.text_model import TextModel
 
     Embed = Callable[..., Record]
     EmbedWith = Callable[..., Record]
-    Open = Callable[..., Model]
+    Open = Callable[..., TextModel]
 
 
 TOLERANCE = 1e-5
@@ -280,7 +281,7 @@ MANY = [
 @pytest.mark.parametrize("text", MANY)
 @pytest.mark.parametrize("prompt", ["", "query: "])
 def test_the_beginning_of_a_long_text_gives_the_vector_of_the_whole(
-    model: Model, embed: Embed, monkeypatch: pytest.MonkeyPatch, text: str, prompt: str
+    model: TextModel, embed: Embed, monkeypatch: pytest.MonkeyPatch, text: str, prompt: str
 ) -> None:
     """Where a text is tokenized in spans, vector and count are those of all at once."""
     whole = embed(text, prompt=prompt)
@@ -288,17 +289,17 @@ def test_the_beginning_of_a_long_text_gives_the_vector_of_the_whole(
     cut = [{"item": 0, "tokens": tokens, "limit": 64}]
     assert whole.truncated == (cut if tokens > 64 else [])
     monkeypatch.setattr("cartridge_torch.spans.CHARACTERS", 250)
-    monkeypatch.setattr("cartridge_torch._sentence_transformers.CHARACTERS", 250)
+    monkeypatch.setattr("cartridge_torch.tokenizing.CHARACTERS", 250)
     spans = embed(text, prompt=prompt)
     assert difference(vectors(spans), vectors(whole)) < TOLERANCE
     assert spans.truncated == whole.truncated
 
 
 def test_a_text_that_is_too_long_is_tokenized_once(
-    model: Model, embed: Embed, monkeypatch: pytest.MonkeyPatch
+    embed: Embed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a tokenizer cuts off it has counted; it is not asked again."""
-    monkeypatch.setattr(type(model._encoder), "_count", lambda *_, **__: pytest.fail("again"))
+    monkeypatch.setattr(Tokenizing, "_count", lambda *_, **__: pytest.fail("again"))
     cut = {"tokens": 102, "limit": 64}
     assert embed([LONG, "dog", LONG]).truncated == [{"item": 0, **cut}, {"item": 2, **cut}]
 
@@ -319,7 +320,7 @@ def test_the_name_of_the_model_is_its_folders(embed: Embed) -> None:
     assert embed("cat").model_name == "tiny-st"
 
 
-def test_dimensions_tells_the_models_own(model: Model, caps: tuple[Cap, ...]) -> None:
+def test_dimensions_tells_the_models_own(model: TextModel, caps: tuple[Cap, ...]) -> None:
     """embeddings-dimensions needs no value, and gives an integer."""
     session = plugin.cartridge_session_begin(model, str(caps[1].urn), {}, Context())
     result = plugin.cartridge_infer(session, None)
