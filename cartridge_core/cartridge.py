@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from typing import TYPE_CHECKING, Self
 
@@ -45,6 +46,7 @@ class Cartridge:
         self._beginning: set[Context] = set()
         self._is_revoked = False
         self._closed = False
+        self._pid = os.getpid()
 
     @property
     def descriptor(self) -> Descriptor:
@@ -117,6 +119,8 @@ class Cartridge:
             StateError: A call is inside one of its sessions, or begins one, and is cancelled now;
                 close again when it is out.
         """
+        if self._pid != os.getpid():
+            return  # what is open is the parent's
         with self._lock:
             sessions, beginning = list(self._sessions), list(self._beginning)
         with contextlib.ExitStack() as stack:

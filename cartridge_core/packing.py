@@ -61,7 +61,12 @@ def pack(values: Sequence[object], names: Sequence[str] = ()) -> tuple[str, list
     Raises:
         InvalidArgumentError: Something else is among them; ``arg`` names the place.
     """
+    # Most frames have nothing in them, or one number.
+    if not values:
+        return "[]", []
     try:
+        if len(values) == 1 and type(values[0]) is int:
+            return f"[{values[0]}]", []
         if _PLAIN.issuperset(map(type, values)):
             return _dumps(values), []
         packing = _Packing()

@@ -140,8 +140,10 @@ class Work:
         if why is None:
             self._reporter.keepalive(self.exchange.offer, limits.keepalive_s)
             return False
-        error = ActivityTimeoutError if not self.context.cancelled else CancelledError
-        return self._end(error(f"{self.route.cartridge_id}: {why}"))
+        if self.context.cancelled:
+            msg = f"{self.route.cartridge_id} was cancelled, and did not stop"
+            return self._end(CancelledError(msg))
+        return self._end(ActivityTimeoutError(f"{self.route.cartridge_id}: {why}"))
 
     def ask_to_stop(self) -> None:
         """Cancel; what a plugin's hook raises is logged."""

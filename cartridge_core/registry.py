@@ -106,6 +106,7 @@ class Registry:
         # At exit too: a thread that is inside a native library then would take the process down.
         self._finish = weakref.finalize(self, self._calls.close)
         self._closed = False
+        self._pid = os.getpid()
 
     @classmethod
     def discover(
@@ -425,6 +426,8 @@ class Registry:
         if self._closed:
             return
         self._closed = True
+        if self._pid != os.getpid():
+            return  # what is open is the parent's
         self._finish()
         for cartridge in list(self._open_ones):
             try:

@@ -54,7 +54,7 @@ class HostedContext(Context):
     def blocking(self, message: str, limit_s: float) -> Iterator[None]:
         """Have the host give a block a limit of its own."""
         key = next(self._keys)
-        self._say("blocking", key, message, float(limit_s))
+        self._say("blocking", key, str(message), float(limit_s))
         try:
             yield
         finally:

@@ -58,6 +58,10 @@ class _Lane:
             except OSError:
                 return
 
+    def close(self) -> None:
+        """Close it, so that the host does not wait for what will not come."""
+        self._sock.close()
+
 
 _RESULT = ("kind", "payload", "segment", "start_s", "end_s", "cartridge_id")
 
@@ -133,7 +137,7 @@ class Server:
     def _serve(self, lane: _Lane) -> None:
         """Call the hooks that are asked for over a lane."""
         log_to(lane.send)
-        with contextlib.suppress(EOFError, OSError):
+        with contextlib.closing(lane), contextlib.suppress(EOFError, OSError):
             while True:
                 for frame in lane.receive():
                     lane.send(self._answer_to(lane, frame))
@@ -149,8 +153,9 @@ class Server:
             self._active.discard(number)
         try:
             return encode("done", number, given, _RESULT)
-        except InvalidArgumentError as exc:
-            msg = f"plugin {self._name}: cartridge_{kind} gave a result whose {exc}"
+        except (InvalidArgumentError, MemoryError) as exc:
+            why = str(exc) or "size is beyond this machine's memory"
+            msg = f"plugin {self._name}: cartridge_{kind} gave a result whose {why}"
             return encode_error("failed", number, [], BackendError(msg), trace=False)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import signal
@@ -152,6 +153,28 @@ def test_error_death_that_leaves_a_child(begin):
         do("exit_with_a_child")
     assert time.monotonic() - began_s < 10
     worker.end()
+
+
+def test_error_death_in_a_blocking_call(trouble, begin):
+    """The context is told that the blocking work is over."""
+    blocks: list[str] = []
+
+    class Noting(Context):
+        @contextlib.contextmanager
+        def blocking(self, message, limit_s):
+            blocks.append(message)
+            try:
+                yield
+            finally:
+                blocks.append("end")
+
+    worker, _ = begin()
+    binding = Binding("trouble", worker.plugin, trouble.descriptors)
+    handle = binding.open("trouble-batch", None, {}, Context())
+    session = binding.session_begin(handle, "cap:x", {}, Noting())
+    with pytest.raises(CartridgeDiedError):
+        binding.infer(session, ["exit_blocking", 3])
+    assert blocks == ["leaving", "end"]
 
 
 def test_hang_that_holds_pythons_lock_can_be_killed(begin):
@@ -595,6 +618,7 @@ def test_ctrl_c_in_a_load_leaves_nothing_open():
             does = {"at": "open", "do": ["sleep", 4]}
             binding.open("trouble-batch", None, does, Context())
         except KeyboardInterrupt:
+            binding.preflight("trouble-batch", None, {})
             print("interrupted", do("open_handles"), time.monotonic() - began < 3.5)
         end = time.monotonic() + 20
         while do("open_handles") > 1 and time.monotonic() < end:

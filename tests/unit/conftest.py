@@ -48,6 +48,13 @@ class Clock:
 
         eventually(is_so)
 
+    def crawl(self, seconds, is_over=lambda: False):
+        """Let time go by so slowly that everything is looked at again and again."""
+        for _ in range(seconds // 5):
+            self.settle(is_over)
+            self.advance(5)
+        self.settle(is_over)
+
     def settle(self, is_over=lambda: False):
         """Wait until it has been looked at a few times more, or there is nothing to look at."""
         seen = self.reads

@@ -937,6 +937,36 @@ registry.close()
     assert out.count("after a fork discover a new one in the child") == 2
 
 
+def test_a_forked_child_closes_nothing_of_its_parents():
+    """What is open is the parent's: the child's end, with every block it leaves, calls no hook."""
+    code = """
+class Loud(BatchEcho):
+    def saw(self, hook):
+        if hook == "close":
+            os.write(1, b"close by the parent\\n" if os.getpid() == parent else b"by the child\\n")
+
+parent = os.getpid()
+with registry_of(Loud()) as registry:
+    registry.call("cap:echo", "x")
+    with registry.open("batch-echo-text", prefix="y") as cartridge:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                cartridge.session()
+            except StateError as error:
+                os.write(1, f"{error}\\n".encode())
+            sys.exit()
+        os.waitpid(pid, 0)
+        with cartridge.session() as session:
+            session.infer("x")
+"""
+    status, out, err = run_child(code)
+    assert (status, err) == (0, "")
+    refused, *closes = out.splitlines()
+    assert "after a fork discover a new one in the child" in refused
+    assert closes == ["close by the parent"] * 2
+
+
 def test_the_end_of_the_program_ends_what_runs():
     """A program that ends while a call runs cancels it, waits for it, and ends quietly."""
     code = """

@@ -531,9 +531,7 @@ def test_memory_is_waited_for(gated, clock, eventually):
             call = registry.stream("cap:large", "x")
             log = next(event for event in call if isinstance(event, Log))
             assert log.message.startswith("Waiting: large-text needs 8 bytes of the 12")
-            for _ in range(10):
-                clock.advance(5)
-                clock.settle()
+            clock.crawl(50)
         assert call.result().payload == "x"
 
 

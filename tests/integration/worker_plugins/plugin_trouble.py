@@ -266,6 +266,10 @@ def _exit(session: Session, status: int) -> object:
     os._exit(status)
 
 
+def _exit_blocking(session: Session, status: int) -> object:
+    return session.context.run_with_keepalive(lambda: os._exit(status), "leaving")
+
+
 def _exit_with_a_child(session: Session) -> object:
     """Leave a process behind that has everything open that this one had."""
     if os.fork() == 0:
