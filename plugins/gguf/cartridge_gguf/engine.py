@@ -332,7 +332,8 @@ class TextModel:
         settings = ContextSettings(
             length=self.context_length,
             sequences=options.parallel_sequences,
-            batch_size=min(options.batch_size, _MOST_BATCH),
+            # Fewer than one token a sequence, and the backend ends the process.
+            batch_size=max(min(options.batch_size, _MOST_BATCH), options.parallel_sequences),
             threads=options.thread_count,
             rope_freq_base=options.rope_freq_base,
             rope_freq_scale=options.rope_freq_scale,

@@ -26,6 +26,9 @@ _CACHE_ITEM_BYTES = 2
 
 _LOGIT_BYTES = 4
 
+_MASK_BYTES = 2
+"""Says of each pair of tokens whether one sees the other."""
+
 _MOST_MICROBATCH = 512
 """llama.cpp computes so many tokens at a time, however many a batch has."""
 
@@ -115,7 +118,7 @@ def _total_to_embed(files: ModelFiles, options: LoadOptions, length: int) -> int
     return (
         _model_bytes(files)
         + _rounded(size) * _cache_bytes(header)
-        + size * (_compute_bytes(header) + logits)
+        + size * (_compute_bytes(header) + logits + _rounded(size) * _MASK_BYTES)
     )
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
@@ -18,11 +21,11 @@ from cartridge_core.pack import Pack
 from cartridge_gguf import tokenizing
 from cartridge_gguf.embedder import Embedder
 from cartridge_gguf.files import ModelFiles
+from cartridge_gguf.memory import estimate
 from cartridge_gguf.options import LoadOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
@@ -32,8 +35,8 @@ if TYPE_CHECKING:
     Vectors = NDArray[np.float32]
 
 
-def open_embedder(path: Path, context: Context | None = None, **options: int) -> Embedder:
-    """Open a model with one thread, unless options say otherwise."""
+def options(**changed: int) -> LoadOptions:
+    """Give the declared defaults with one thread, but for what is changed."""
     values = {
         "max_context_length": 0,
         "batch_size": 2048,
@@ -41,10 +44,15 @@ def open_embedder(path: Path, context: Context | None = None, **options: int) ->
         "rope_freq_scale": 0,
         "threads": 1,
         "gpu_layers": 0,
-        **options,
+        **changed,
     }
+    return LoadOptions.read(values)
+
+
+def open_embedder(path: Path, context: Context | None = None, **changed: int) -> Embedder:
+    """Open a model with one thread, unless options say otherwise."""
     files = ModelFiles.of(Pack.from_path(path), projector=False)
-    return Embedder.open(files, LoadOptions.read(values), context or Context())
+    return Embedder.open(files, options(**changed), context or Context())
 
 
 @pytest.fixture(scope="module")
@@ -252,6 +260,45 @@ def test_a_cancel_ends_the_load(bert: Path) -> None:
         open_embedder(bert, context)
 
 
+# Memory.
+
+HELD = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import numpy
+from pathlib import Path
+from cartridge_core.context import Context
+from cartridge_gguf import _model
+from test_embedder import open_embedder
+
+def held():
+    with open("/proc/self/status") as lines:
+        return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Rss"))
+
+before = held()
+model = open_embedder(Path(sys.argv[2]), batch_size=int(sys.argv[3]))
+model.embed([[5] * model.limit], "mean", Context())
+print(held() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="measures by /proc")
+@pytest.mark.parametrize("batch_size", [512, 2048])
+def test_the_estimate_is_what_llama_cpp_takes(models: Path, batch_size: int) -> None:
+    """With a text as long as the model takes, measured in a process, within a tenth."""
+    from tiny_models import Shape, write_llama
+
+    shape = Shape(width=256, layers=4, hidden=1024, context=4096)
+    path = models / "held.gguf"
+    files = ModelFiles.of(Pack.from_path(write_llama(path, shape=shape)[0]), projector=False)
+    folder = str(Path(__file__).parent)
+    run = subprocess.run(
+        [sys.executable, "-c", HELD, folder, path, str(batch_size)], check=True, capture_output=True
+    )
+    guess = estimate(files, options(batch_size=batch_size), embeds=True)
+    assert guess == pytest.approx(int(run.stdout), rel=0.1)
+
+
 # Tokens.
 
 
@@ -267,7 +314,7 @@ def test_tokens_are_those_of_the_model(
     assert (found.ids, found.count) == (expected[:128], len(expected))
 
 
-_OPENED = dict["Path", Embedder]()
+_OPENED = dict[Path, Embedder]()
 
 
 def _opened(path: Path) -> Embedder:

@@ -71,3 +71,16 @@ def test_every_field_of_the_request_is_listed_with_its_default() -> None:
 def test_every_argument_of_a_load_is_listed_with_its_default() -> None:
     declared = {arg.name: str(arg.default) for arg in generation().open_args}
     assert defaults("Arguments of a load") == declared
+
+
+def test_every_argument_of_an_embedding_is_listed_with_its_default() -> None:
+    cap = next(one.caps[0] for one in descriptors() if one.id == "gguf-embedding")
+    left_out = {cap.main, cap.pack_arg}
+    declared = {
+        arg.name: json.dumps(arg.default) if arg.has_default else ""
+        for arg in cap.session_args
+        if arg not in left_out
+    }
+    listed = defaults("Texts and vectors")
+    assert {**listed, "truncation": '"report"'} == declared
+    assert listed["truncation"] == "report"

@@ -293,6 +293,16 @@ def test_every_text_is_its_own(scripted: Path, open_model: Open) -> None:
         assert text.finish_reason == "stop"
 
 
+@pytest.mark.parametrize(("batch_size", "parallel"), [(1, 2), (2, 4), (3, 8)])
+def test_a_batch_has_room_for_every_sequence(
+    scripted: Path, open_model: Open, batch_size: int, parallel: int
+) -> None:
+    """A batch size below the number of sequences ends in texts, and not in an abort."""
+    model = open_model(scripted, batch_size=batch_size, parallel_sequences=parallel)
+    texts = [start(model, "dog") for _ in range(parallel)]
+    assert [text_of(model, text) for text in texts] == [SCRIPT] * parallel
+
+
 def test_a_text_that_is_not_read_does_not_run_ahead(endless: Path, open_model: Open) -> None:
     """While another one is read, it is written on by one token at most."""
     model = open_model(endless)
