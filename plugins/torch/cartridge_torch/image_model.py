@@ -8,11 +8,10 @@ import attrs
 
 from cartridge_core.errors import LoadError
 from cartridge_core.results import Result, ResultKind
-from cartridge_core.urn import CapUrn
 from cartridge_torch.embedding import embed_texts
 from cartridge_torch.images import gather, read_given, read_pictures
 from cartridge_torch.options import LoadOptions
-from cartridge_torch.sessions import DimensionSession
+from cartridge_torch.sessions import DimensionSession, read_cap
 from cartridge_torch.text_session import EmbeddingSession, Settings
 from cartridge_torch.vectors import check_finite, unit_length
 from cartridge_torch.vision_folder import CLIP, VisionFolder
@@ -73,7 +72,7 @@ class ImageModel:
 
     def begin(self, cap: str, parameters: Mapping[str, object], context: Context) -> BatchSession:
         """Begin a session of one of the three caps."""
-        urn = CapUrn.parse(cap)
+        urn = read_cap(cap)
         if "embeddings-dimensions" in urn.tags:
             return DimensionSession(self)
         normalize = cast("bool", parameters["normalize"])

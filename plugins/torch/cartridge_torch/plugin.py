@@ -9,10 +9,9 @@ from cartridge_core.descriptor import read_descriptors
 from cartridge_core.errors import InvalidArgumentError
 from cartridge_core.hookspecs import hookimpl
 from cartridge_torch import preflight
-from cartridge_torch.captioner import Captioner
+from cartridge_torch.captioner import Captioner, CaptionSession
 from cartridge_torch.image_model import ImageModel
 from cartridge_torch.options import LoadOptions
-from cartridge_torch.sessions import BatchSession, StreamingSession
 from cartridge_torch.text_model import TextModel
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from cartridge_core.pack import Pack
     from cartridge_core.reports import PreflightReport
     from cartridge_core.results import Result
-    from cartridge_torch.sessions import Handle, Session
+    from cartridge_torch.sessions import BatchSession, Handle, Session, StreamingSession
 
 OPENERS: Mapping[str, Callable[[Pack, Mapping[str, object], Context], Handle]] = {
     "torch-image-captioning": Captioner.open,
@@ -75,7 +74,7 @@ def cartridge_session_begin(
 @hookimpl
 def cartridge_session_end(session: Session) -> None:
     """End a session."""
-    if isinstance(session, StreamingSession):
+    if isinstance(session, CaptionSession):
         session.end()
 
 

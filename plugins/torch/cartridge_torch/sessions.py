@@ -1,19 +1,28 @@
-"""What a session is, and the one that tells a model's dimension."""
+"""What an open cartridge and a session are, and the session that tells a model's dimension."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
 from cartridge_core.results import Result, ResultKind
+from cartridge_core.urn import CapUrn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cartridge_core.context import Context
 
-__all__ = ["BatchSession", "DimensionSession", "Handle", "Session", "StreamingSession"]
+__all__ = [
+    "BatchSession",
+    "DimensionSession",
+    "Handle",
+    "Session",
+    "StreamingSession",
+    "read_cap",
+]
 
 
 class BatchSession(Protocol):
@@ -23,7 +32,6 @@ class BatchSession(Protocol):
         """Take one whole input, give one FINAL result."""
 
 
-@runtime_checkable
 class StreamingSession(Protocol):
     """A session of a cartridge whose io.mode is streaming."""
 
@@ -35,9 +43,6 @@ class StreamingSession(Protocol):
 
     def pull(self) -> Result | None:
         """Work, and give the next result."""
-
-    def end(self) -> None:
-        """Let go of what it holds."""
 
 
 Session = BatchSession | StreamingSession
@@ -51,6 +56,12 @@ class Handle(Protocol):
 
     def close(self) -> None:
         """Let go of the model."""
+
+
+@lru_cache(maxsize=16)
+def read_cap(cap: str) -> CapUrn:
+    """Read one of the declared caps; each of them once."""
+    return CapUrn.parse(cap)
 
 
 class _Measured(Protocol):

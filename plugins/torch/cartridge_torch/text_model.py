@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 import attrs
 
 from cartridge_core.errors import LoadError
-from cartridge_core.urn import CapUrn
 from cartridge_torch.embedding import embed_texts
 from cartridge_torch.folder import ModelFolder
 from cartridge_torch.options import LoadOptions
-from cartridge_torch.sessions import DimensionSession
+from cartridge_torch.sessions import DimensionSession, read_cap
 from cartridge_torch.text_session import EmbeddingSession, Settings
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ class TextModel:
         Raises:
             InvalidArgumentError: The arguments do not go together, or not with this model.
         """
-        if "embeddings-dimensions" in CapUrn.parse(cap).tags:
+        if "embeddings-dimensions" in read_cap(cap).tags:
             return DimensionSession(self)
         return EmbeddingSession(self, Settings.read(self, parameters), context=context)
 
