@@ -176,7 +176,7 @@ class Loader:
     def check_processes(self) -> None:
         """End processes that nobody uses and that do not answer; the next call starts anew."""
         for worker in self._residency.workers():
-            if not worker.ping(_HEARTBEAT_TIMEOUT_S):
+            if not worker.ping(_HEARTBEAT_TIMEOUT_S) and worker in self._residency.workers():
                 worker.kill(f"it did not answer within {_HEARTBEAT_TIMEOUT_S:g} s")
 
     def unload_idle(self) -> None:
