@@ -138,8 +138,6 @@ class Context:
         parameters.n_batch = max(settings.batch_size, settings.sequences)
         parameters.n_ubatch = parameters.n_batch
         parameters.n_seq_max = settings.sequences
-        # Else it would build its graph anew for every decode of several sequences.
-        parameters.kv_unified = settings.sequences > 1
         parameters.n_threads = parameters.n_threads_batch = settings.threads
         parameters.rope_freq_base = settings.rope_freq_base
         parameters.rope_freq_scale = settings.rope_freq_scale

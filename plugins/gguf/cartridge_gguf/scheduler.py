@@ -220,27 +220,36 @@ class Lane:
         self.context.close()
 
     def _fill(self, first: Draft) -> list[_Portion]:
-        """Fill the batch: single tokens before prompts, in either the one that comes first."""
+        """Fill the batch."""
+        self._batch.clear()
+        portions = []
+        for number, end in sorted(self._ends(first).items()):
+            # In the seats' order: else llama.cpp would evaluate them one by one.
+            seat = self.seats[number]
+            draft, start = seat.draft, len(seat.memory)
+            if draft is not None:
+                tokens, is_last = draft.tokens[start:end], end == len(draft.tokens)
+                position = draft.position(start)
+                row = self._batch.add(tokens, position, number, outputs=int(is_last))
+                portions.append(_Portion(seat, draft, tokens, row if is_last else None))
+        return portions
+
+    def _ends(self, first: Draft) -> dict[int, int]:
+        """Say, by seat, up to which token to evaluate: single tokens have room before prompts."""
         waiting = [
             (len(seat.memory) + 1 < len(draft.tokens), draft is not first, seat.number, draft)
             for seat in self.seats
             if (draft := seat.draft) is not None and not draft.ready and not draft.is_over
         ]
-        self._batch.clear()
         room = self.context.batch_size
-        portions = []
+        ends = {}
         for _, _, number, draft in sorted(waiting, key=lambda entry: entry[:3]):
-            seat = self.seats[number]
-            start = len(seat.memory)
+            start = len(self.seats[number].memory)
             end = min(self._end(start, draft), start + room)
             if end > start and start not in draft.pictures:
-                is_last = end == len(draft.tokens)
-                tokens = draft.tokens[start:end]
-                position = draft.position(start)
-                row = self._batch.add(tokens, position, number, outputs=int(is_last))
-                portions.append(_Portion(seat, draft, tokens, row if is_last else None))
+                ends[number] = end
                 room -= end - start
-        return portions
+        return ends
 
     def _end(self, start: int, draft: Draft) -> int:
         """Say where a portion of a text ends; alone, at the same places wherever it starts."""
