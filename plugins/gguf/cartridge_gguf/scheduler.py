@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Draft", "Lane", "Seat"]
 
+_AHEAD = 2
+"""
+Tokens that a draft may be ahead of its reader. With 1, readers that take turns in another order
+each time, or are late now and then, would often leave a draft out of a batch.
+"""
+
 
 @attrs.define(eq=False)
 class Draft:
@@ -179,8 +185,8 @@ class Lane:
         """
         Evaluate a batch: of every draft one token, or a portion of its prompt; or a picture.
 
-        A draft with a token that was not fetched yet waits: none runs ahead of its reader. One
-        that has come to a picture waits until it is the first.
+        A draft that is ahead of its reader waits. One that has come to a picture waits until it is
+        the first.
 
         Args:
             first: Comes first; it has a seat here, and no token is ready.
@@ -239,7 +245,7 @@ class Lane:
         waiting = [
             (len(seat.memory) + 1 < len(draft.tokens), draft is not first, seat.number, draft)
             for seat in self.seats
-            if (draft := seat.draft) is not None and not draft.ready and not draft.is_over
+            if (draft := seat.draft) is not None and len(draft.ready) < _AHEAD and not draft.is_over
         ]
         room = self.context.batch_size
         ends = {}
