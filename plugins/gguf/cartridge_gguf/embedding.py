@@ -212,7 +212,7 @@ class EmbeddingSession:
             "truncated": cuts,
         }
         if self._settings.chunk_size:
-            payload["chunks"] = [_chunk(row) for row in rows]
+            payload["chunks"] = [row.record() for row in rows]
         return payload
 
     def _too_long(self, row: Piece, tokens: Tokens) -> InvalidArgumentError:
@@ -226,10 +226,6 @@ class EmbeddingSession:
     def _name(self, row: Piece) -> str:
         chunk = f", chunk {row.chunk_index}" if self._settings.chunk_size else ""
         return f"text[{row.item}]{chunk}"
-
-
-def _chunk(row: Piece) -> dict[str, object]:
-    return {"item": row.item, "chunk_index": row.chunk_index, **attrs.asdict(row.chunk)}
 
 
 def _shape(vectors: NDArray[np.float32], settings: Settings) -> NDArray[np.float32]:

@@ -26,6 +26,10 @@ class Piece:
     chunk_index: int
     chunk: Chunk = attrs.field(kw_only=True)
 
+    def record(self) -> dict[str, object]:
+        """Give it as ``chunks`` of a payload has it."""
+        return {"item": self.item, "chunk_index": self.chunk_index, **attrs.asdict(self.chunk)}
+
 
 def read_texts(value: object) -> list[str]:
     """

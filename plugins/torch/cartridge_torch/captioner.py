@@ -10,9 +10,9 @@ import attrs
 from cartridge_core.errors import InvalidArgumentError, LoadError, StateError
 from cartridge_core.results import Result, ResultKind
 from cartridge_media.images import read_image
+from cartridge_media.texts import check_unicode
 from cartridge_torch.growing_text import GrowingText
 from cartridge_torch.options import LoadOptions
-from cartridge_torch.texts import check_unicode
 from cartridge_torch.vision_folder import BLIP, VisionFolder
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
-from cartridge_torch.spans import CHARACTERS
+from cartridge_torch.tokenizing import CHARACTERS
 from cartridge_torch.vectors import check_finite
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import attrs
 
 from cartridge_core.errors import InvalidArgumentError
 from cartridge_core.results import Result, ResultKind
-from cartridge_torch.texts import Piece, check_unicode, pieces, read_texts
+from cartridge_media.texts import Piece, check_unicode, pieces, read_texts
 from cartridge_torch.vectors import unit_length
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class EmbeddingSession:
             "truncated": sorted(cuts, key=lambda cut: (cut["item"], cut.get("chunk"))),
         }
         if self._settings.chunk_size:
-            payload["chunks"] = [_chunk(row) for row in rows]
+            payload["chunks"] = [row.record() for row in rows]
         return payload
 
     def _truncated(self, row: Piece, cut: Cut) -> dict[str, object]:
@@ -184,10 +184,6 @@ class EmbeddingSession:
             "truncation='report'"
         )
         return InvalidArgumentError(msg, arg=arg, value=row.chunk.text, rule=rule)
-
-
-def _chunk(row: Piece) -> dict[str, object]:
-    return {"item": row.item, "chunk_index": row.chunk_index, **attrs.asdict(row.chunk)}
 
 
 def _shape(vectors: NDArray[np.float32], settings: Settings) -> NDArray[np.float32]:

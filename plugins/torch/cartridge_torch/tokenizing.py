@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import attrs
 
-from cartridge_torch.spans import CHARACTERS, end_of_span, spans
+from cartridge_media.spans import end_of_span, spans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
     from cartridge_core.context import Context
 
-__all__ = ["Batch", "Tokenizer", "Tokenizing"]
+__all__ = ["CHARACTERS", "Batch", "Tokenizer", "Tokenizing"]
+
+CHARACTERS = 32_768
+"""How much a tokenizer is given at a time; it cannot be stopped, and takes up to 4 us for each."""
 
 _MARGIN = 512
 """Tokens. A word of more than 100 characters is one to WordPiece, and many to others."""
@@ -121,7 +124,7 @@ class Tokenizing:
             if end == len(text) or count >= limit + _MARGIN:
                 break
             length *= _GROWTH
-        for span in spans(text, end):
+        for span in spans(text, end, CHARACTERS):
             context.check_cancelled()
             count += self._count(span, special=False)
         return features, count

@@ -5,11 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cartridge_core.errors import InvalidArgumentError
-from cartridge_torch.chunks import split
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,36 +17,6 @@ if TYPE_CHECKING:
     from cartridge_core.records import Record
 
     Embed = Callable[..., Record]
-
-
-@pytest.mark.parametrize(
-    ("text", "size", "overlap", "expected"),
-    [
-        pytest.param("a b c d", 2, 0, ["a b", "c d"], id="no-overlap"),
-        pytest.param("a b c d e", 2, 0, ["a b", "c d", "e"], id="short-last-chunk"),
-        pytest.param("a b c d e", 3, 1, ["a b c", "c d e"], id="overlap"),
-        pytest.param("a b c d", 3, 2, ["a b c", "b c d"], id="no-chunk-without-a-new-word"),
-        pytest.param("a b", 5, 4, ["a b"], id="fewer-words-than-a-chunk"),
-        pytest.param(" a\n\tb  c ", 2, 0, ["a\n\tb", "c"], id="white-space-inside-is-kept"),
-        pytest.param("", 2, 0, [""], id="empty"),
-        pytest.param(" \n ", 2, 1, [" \n "], id="blank"),
-    ],
-)
-def test_chunks_are_words(text: str, size: int, overlap: int, expected: list[str]) -> None:
-    """A chunk holds `size` words, and begins with the last `overlap` of the one before it."""
-    assert [chunk.text for chunk in split(text, size, overlap)] == expected
-
-
-@given(st.text(max_size=60), st.integers(1, 5), st.data())
-def test_chunks_cover_every_word_and_their_offsets_cut_the_text(
-    text: str, size: int, data: st.DataObject
-) -> None:
-    """Offsets count characters of the text itself, and no word is lost."""
-    chunks = split(text, size, data.draw(st.integers(0, size - 1)))
-    assert all(text[chunk.start_offset : chunk.end_offset] == chunk.text for chunk in chunks)
-    assert all(len(chunk.text.split()) <= size for chunk in chunks)
-    covered = {index for c in chunks for index in range(c.start_offset, c.end_offset)}
-    assert not "".join(char for i, char in enumerate(text) if i not in covered).strip()
 
 
 def test_a_row_for_each_chunk(embed: Embed) -> None:

@@ -288,7 +288,6 @@ def test_the_beginning_of_a_long_text_gives_the_vector_of_the_whole(
     tokens = len(model._encoder._model.tokenizer(prompt + text, verbose=False)["input_ids"])
     cut = [{"item": 0, "tokens": tokens, "limit": 64}]
     assert whole.truncated == (cut if tokens > 64 else [])
-    monkeypatch.setattr("cartridge_torch.spans.CHARACTERS", 250)
     monkeypatch.setattr("cartridge_torch.tokenizing.CHARACTERS", 250)
     spans = embed(text, prompt=prompt)
     assert difference(vectors(spans), vectors(whole)) < TOLERANCE

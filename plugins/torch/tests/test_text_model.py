@@ -19,8 +19,8 @@ from cartridge_core.pack import Pack
 from cartridge_core.progress import Log, Progress
 from cartridge_torch import plugin
 from cartridge_torch.folder import ModelFolder
-from cartridge_torch.spans import CHARACTERS
 from cartridge_torch.text_model import TextModel
+from cartridge_torch.tokenizing import CHARACTERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
