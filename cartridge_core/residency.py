@@ -18,7 +18,6 @@ from cartridge_core.room import Room
 from cartridge_core.threads import check_process
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable, Iterable
 
     from cartridge_core.context import Context
@@ -123,11 +122,11 @@ class Residency:
                     return place, True
                 if place.state is LoadState.STUCK:
                     raise StateError(_stuck(place))
-                if place.state is not LoadState.UNLOADING and not place.is_wanted:
+                if place.takes_users:
                     self._enter(lease, place, context)
                     place.keep = place.keep or lease.keep
                     return place, False
-            self._wait_for(place, place.gone, self._limits.queue_timeout_s, context)
+            self._wait_for(place, place.wait_to_go, self._limits.queue_timeout_s, context)
 
     def _enter(self, lease: Lease, place: Place, context: Context) -> None:
         lease.place = place
@@ -182,20 +181,16 @@ class Residency:
     def _wait_for_load(self, place: Place, context: Context) -> None:
         limit_s = place.offer.descriptor.load_timeout_s + self._limits.queue_timeout_s
         with self._crossings.wait(context.loads, place):
-            self._wait_for(place, place.settled, limit_s, context)
+            self._wait_for(place, place.settled.wait, limit_s, context)
 
     def _wait_for(
-        self, place: Place, event: threading.Event, limit_s: float, context: Context
+        self, place: Place, wait: Callable[[float], bool], limit_s: float, context: Context
     ) -> None:
-        """Wait for what another caller does to a place."""
+        """Wait for what another caller does to a place; ``wait`` does so for a moment."""
         end_s = time.monotonic() + limit_s
         with context.waiting():
-            while not event.wait(_WAIT_S):
+            while not wait(_WAIT_S):
                 context.check_cancelled()
-                if event is place.gone and not (
-                    place.is_wanted or place.state is LoadState.UNLOADING
-                ):
-                    return  # who wanted its memory has given up
                 if time.monotonic() > end_s:
                     msg = (
                         f"{place.offer.id} is {place.state.value} for another caller, and that "

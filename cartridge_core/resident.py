@@ -188,6 +188,15 @@ class Place:
     """Set when it is unloaded."""
 
     @property
+    def takes_users(self) -> bool:
+        """Whether somebody may still join who uses it: it is not going."""
+        return self.state is not LoadState.UNLOADING and not self.is_wanted
+
+    def wait_to_go(self, timeout_s: float) -> bool:
+        """Wait until it is gone, or takes users after all; say whether that came in time."""
+        return self.gone.wait(timeout_s) or self.takes_users
+
+    @property
     def is_idle(self) -> bool:
         """Whether it is open, and nobody uses it."""
         return self.state is LoadState.READY
