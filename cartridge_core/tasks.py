@@ -153,8 +153,7 @@ def embed_text(
         model_spec=model_spec,
         normalize=normalize,
     )
-    record = _record(result, "vectors")
-    return Embeddings(cast("NDArray[np.float32]", record["vectors"]), record=record)
+    return _embeddings(result)
 
 
 def embed_image(
@@ -188,6 +187,10 @@ def embed_image(
         model_spec=model_spec,
         normalize=normalize,
     )
+    return _embeddings(result)
+
+
+def _embeddings(result: Result) -> Embeddings:
     record = _record(result, "vectors")
     return Embeddings(cast("NDArray[np.float32]", record["vectors"]), record=record)
 
