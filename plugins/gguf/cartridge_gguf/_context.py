@@ -251,13 +251,7 @@ class Context:
 
     def sequence_embedding(self, sequence: int) -> bytes:
         """Give the pooled vector of a sequence that was decoded as a whole; float32."""
-        return self._vector(C.llama_get_embeddings_seq(self.pointer, sequence))
-
-    def token_embedding(self, row: int) -> bytes:
-        """Give the vector of a row of the last batch, where nothing is pooled; float32."""
-        return self._vector(C.llama_get_embeddings_ith(self.pointer, row))
-
-    def _vector(self, pointer: ctypes._Pointer[ctypes.c_float]) -> bytes:
+        pointer = C.llama_get_embeddings_seq(self.pointer, sequence)
         if ctypes.cast(pointer, ctypes.c_void_p).value is None:
             msg = f"llama.cpp has no vector to give ({llama_log.take_complaints()})"
             raise BackendError(msg)

@@ -10,11 +10,12 @@ from cartridge_core.errors import LoadError
 from cartridge_gguf._llama import C, llama_log
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from cartridge_core.context import Context
 
-__all__ = ["Model"]
+__all__ = ["Model", "loading"]
 
 _UNKNOWN = 1 << 0
 _CONTROL = 1 << 3
@@ -22,6 +23,32 @@ _CONTROL = 1 << 3
 
 _PIECE_BYTES = 64
 """Of a token, at first try."""
+
+
+def loading(
+    path: Path, context: Context
+) -> tuple[list[BaseException], Callable[[float, int | None], bool]]:
+    """
+    Make what llama.cpp calls while it loads a file.
+
+    Args:
+        path: The file.
+        context: Is told the progress, and may cancel.
+
+    Returns:
+        What went wrong, to be raised after the load, and the function; it says whether to go on.
+    """
+    failures: list[BaseException] = []
+
+    def tell(fraction: float, _data: int | None) -> bool:
+        try:
+            context.check_cancelled()
+            context.progress(fraction, f"loading {path.name}")
+        except BaseException as exc:  # noqa: BLE001 -- C would drop it; the caller raises it
+            failures.append(exc)
+        return not failures
+
+    return failures, tell
 
 
 class Model:
@@ -63,16 +90,7 @@ class Model:
 
             CancelledError: The context was cancelled.
         """
-        failures: list[BaseException] = []
-
-        def tell(fraction: float, _data: int | None) -> bool:
-            try:
-                context.check_cancelled()
-                context.progress(fraction, f"loading {path.name}")
-            except BaseException as exc:  # noqa: BLE001 -- C would drop it; it is raised below
-                failures.append(exc)
-            return not failures
-
+        failures, tell = loading(path, context)
         parameters = C.llama_model_default_params()
         parameters.n_gpu_layers = gpu_layers
         parameters.vocab_only = vocabulary_only

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from cartridge_core.errors import BackendError, InvalidArgumentError, LoadError
 from cartridge_gguf._llama import C, mtmd_cpp, mtmd_log
+from cartridge_gguf._model import loading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -149,16 +150,7 @@ class Projector:
 
             CancelledError: The context was cancelled.
         """
-        failures: list[BaseException] = []
-
-        def tell(fraction: float, _data: int | None) -> bool:
-            try:
-                context.check_cancelled()
-                context.progress(fraction, f"loading {path.name}")
-            except BaseException as exc:  # noqa: BLE001 -- C would drop it; it is raised below
-                failures.append(exc)
-            return not failures
-
+        failures, tell = loading(path, context)
         watch = _Watch()
         parameters = mtmd_cpp.mtmd_context_params_default()
         parameters.use_gpu = on_gpu
