@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import itertools
 import os
 from typing import TYPE_CHECKING, cast
 
 from benchmarks.measuring import QUICK, interleave, ratio, sampler
-from benchmarks.rows import Row
+from benchmarks.rows import Row, version_of
 from cartridge_core import CartridgeError, Registry
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ _WORDS = {"short": 8, "long": 180}
 
 def measure(effort: Effort) -> Iterator[Row]:
     """Embed short and long texts in batches of one to many."""
-    missing = [name for name in _PLUGINS if not _is_installed(name)]
+    missing = [name for name in _PLUGINS if version_of(name) is None]
     if missing:
         yield _unmeasured(f"{' and '.join(missing)} not installed")
         return
@@ -150,11 +149,3 @@ def _path(found: Result) -> str:
 
 def _unmeasured(why: str) -> Row:
     return Row("embedding", "parity with SentenceTransformer.encode", note=why)
-
-
-def _is_installed(distribution: str) -> bool:
-    try:
-        importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True

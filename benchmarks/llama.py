@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from benchmarks.llama_embeddings import measure_embeddings
 from benchmarks.llama_streams import measure_streams
 from benchmarks.llama_texts import measure_texts
 from benchmarks.measuring import QUICK
-from benchmarks.rows import Row
+from benchmarks.rows import Row, version_of
 from cartridge_core import CartridgeError, Registry
 from cartridge_core.tasks import download_model
 
@@ -41,7 +40,7 @@ class _Models:
 
 def measure(effort: Effort) -> Iterator[Row]:
     """Write texts, embed, and write several texts at once."""
-    missing = [name for name in _PLUGINS if not _is_installed(name)]
+    missing = [name for name in _PLUGINS if version_of(name) is None]
     if missing:
         yield _unmeasured(f"{' and '.join(missing)} not installed")
         return
@@ -72,11 +71,3 @@ def _models(folder: Path) -> _Models:
 
 def _unmeasured(why: str) -> Row:
     return Row("gguf", "parity with llama_cpp.Llama", note=why)
-
-
-def _is_installed(distribution: str) -> bool:
-    try:
-        importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
-__all__ = ["Outcome", "Row", "document", "format_table", "machine"]
+__all__ = ["Outcome", "Row", "document", "format_table", "machine", "version_of"]
 
 
 class Outcome(enum.Enum):
@@ -130,7 +130,7 @@ def machine(
         "python": platform.python_version(),
         "platform": platform.platform(),
         "processor": _processor(),
-        "versions": {name: _version(name) for name in _DISTRIBUTIONS},
+        "versions": {name: version_of(name) for name in _DISTRIBUTIONS},
     }
 
 
@@ -143,7 +143,8 @@ def _processor() -> str:
     return names[0] if names else platform.machine()
 
 
-def _version(distribution: str) -> str | None:
+def version_of(distribution: str) -> str | None:
+    """Give the version of a distribution; None where it is not installed."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
