@@ -14,6 +14,7 @@ from cartridge_gguf.gate import Gate
 from cartridge_gguf.memory import context_length
 from cartridge_gguf.patience import Patience
 from cartridge_gguf.scheduler import Draft, Lane
+from cartridge_gguf.tokenizing import tokens_of
 from cartridge_gguf.turns import Turns
 
 if TYPE_CHECKING:
@@ -200,20 +201,27 @@ class TextModel:
             raise LoadError(msg)
         return model
 
-    def tokenize(self, text: str, *, special: bool, add_bos: bool) -> list[int]:
+    def tokenize(
+        self, text: str, *, special: bool, add_bos: bool, context: Context | None = None
+    ) -> list[int]:
         """
-        Turn a text into tokens.
+        Turn a text into tokens; more than `context_length` may be off by a few.
 
         Args:
             text: The text; no half surrogate pairs.
             special: Whether the text of a control token becomes that token.
             add_bos: Whether the tokens that the model wants around a text are added.
+            context: May cancel.
 
         Raises:
+            CancelledError: The context was cancelled.
+
             StateError: The model is closed.
         """
+        check = self._gate.check if context is None else partial(self.check, context)
+        tokenize = partial(self._model.tokenize, special=special, add_bos=add_bos)
         with self._gate:
-            return self._model.tokenize(text, special=special, add_bos=add_bos)
+            return tokens_of(text, tokenize, self.context_length, check)
 
     def piece(self, token: int) -> bytes:
         """

@@ -64,7 +64,7 @@ class Prompter:
             tokens = self._raw(request, context)
         else:
             mark = next(_unused_characters(template, request))
-            tokens = self._begin(self._write(template, request, mark, context), mark)
+            tokens = self._begin(self._write(template, request, mark, context), mark, context)
         if not tokens:
             arg, rule = "request.prompt", "at least one token"
             msg = f"{arg}: it comes to no token, and the model must be told {rule}"
@@ -97,8 +97,8 @@ class Prompter:
         text = self._write(template, request, mark, context, picture=picture)
         before_text, _, after_text = text.partition(picture)
         first, *others = after_text.split(mark)
-        after = self._model.tokenize(first, special=True, add_bos=False)
-        return self._begin(before_text, mark), after + self._go_on(others)
+        after = self._model.tokenize(first, special=True, add_bos=False, context=context)
+        return self._begin(before_text, mark, context), after + self._go_on(others, context)
 
     def _raw(self, request: Request, context: Context, *, add_bos: bool = True) -> list[int]:
         """Tokenise the prompt as it is."""
@@ -109,7 +109,7 @@ class Prompter:
         if request.system_prompt is not None:
             what = "the model has no chat template that would say it; put it into the prompt"
             context.log("warning", f"system_prompt is left out: {what}")
-        return self._model.tokenize(request.prompt, special=False, add_bos=add_bos)
+        return self._model.tokenize(request.prompt, special=False, add_bos=add_bos, context=context)
 
     def _write(
         self, template: str, request: Request, mark: str, context: Context, picture: str = ""
@@ -179,16 +179,17 @@ class Prompter:
             of_request=request.chat_template is not None,
         )
 
-    def _begin(self, text: str, mark: str) -> list[int]:
+    def _begin(self, text: str, mark: str, context: Context) -> list[int]:
         """Tokenise what a template wrote, from its beginning."""
         bos = self._model.bos
-        has_bos = bos != "" and text.startswith(bos)
+        add_bos = bos == "" or not text.startswith(bos)
         first, *others = text.split(mark)
-        return self._model.tokenize(first, special=True, add_bos=not has_bos) + self._go_on(others)
+        begun = self._model.tokenize(first, special=True, add_bos=add_bos, context=context)
+        return begun + self._go_on(others, context)
 
-    def _go_on(self, texts: Sequence[str]) -> list[int]:
+    def _go_on(self, texts: Sequence[str], context: Context) -> list[int]:
         """Tokenise texts that go on inside a word."""
-        return [token for text in texts for token in self._continue(text)]
+        return [token for text in texts for token in self._continue(text, context)]
 
     def _cover(self, text: str, mark: str) -> str:
         """Put a mark into the text of every control token, after its first character."""
@@ -196,13 +197,13 @@ class Prompter:
             return text
         return self._control.sub(lambda found: found[0] + mark, text)
 
-    def _continue(self, text: str) -> list[int]:
+    def _continue(self, text: str, context: Context) -> list[int]:
         """Tokenise a text that goes on inside a word: some tokenizers begin a text with a space."""
         begun = self._model.tokenize("\n", special=True, add_bos=False)
-        tokens = self._model.tokenize(f"\n{text}", special=True, add_bos=False)
+        tokens = self._model.tokenize(f"\n{text}", special=True, add_bos=False, context=context)
         if tokens[: len(begun)] == begun:
             return tokens[len(begun) :]
-        return self._model.tokenize(text, special=True, add_bos=False)
+        return self._model.tokenize(text, special=True, add_bos=False, context=context)
 
 
 def _unused_characters(template: str, request: Request) -> Iterator[str]:

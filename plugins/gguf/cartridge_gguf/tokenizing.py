@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from cartridge_gguf._model import Model
 
-__all__ = ["Tokenizer", "Tokens"]
+__all__ = ["Tokenizer", "Tokens", "tokens_of"]
 
 _CHARACTERS = 8192
 """
@@ -21,6 +21,9 @@ How much llama.cpp tokenises at a time, if the text's beginning is not longer: i
 and where a vocabulary spells a text byte by byte, its time grows with the square of the length. Of
 this many characters it takes 50 ms at most; of 450 000, four minutes.
 """
+
+_COUNTED_CHARACTERS = 1024
+"""As much is tokenised at a time of what is only counted."""
 
 _MARGIN = 512
 """Tokens that a cut's effect on those before it stays within."""
@@ -62,27 +65,44 @@ class Tokenizer:
         """
         Turn a text into tokens; those that are too many are counted and left out.
 
-        A text that is not longer than 8192 characters is tokenised as a whole. Of a longer one as
-        much is as gives the tokens that the model takes; the rest is counted in pieces, so that the
-        count may be off by one token for each of them.
+        The count of a text with too many may be off by a few: see `tokens_of`.
 
         Args:
             text: The text; no half surrogate pairs. The text of a control token is no such token.
             check: Called now and then; what it raises stops the work.
         """
-        end, length = 0, _CHARACTERS
-        while True:
-            check()
-            end = end_of_span(text, 0, length)
-            ids = self._tokenize(text[:end])
-            if end == len(text) or len(ids) >= self._room + _MARGIN:
-                break
-            length *= _GROWTH
-        count = len(ids)
-        for span in spans(text, end, _CHARACTERS):
-            check()
-            count += len(self._tokenize(span))
-        return Tokens([*self._before, *ids[: self._room], *self._after], count + self.around)
+        ids = tokens_of(text, self._tokenize, self._room, check)
+        return Tokens([*self._before, *ids[: self._room], *self._after], len(ids) + self.around)
 
     def _tokenize(self, text: str) -> list[int]:
         return self._model.tokenize(text, special=False, add_bos=False)
+
+
+def tokens_of(
+    text: str, tokenize: Callable[[str], list[int]], limit: int, check: Callable[[], None]
+) -> list[int]:
+    """
+    Turn a text into tokens, and be able to stop.
+
+    A text that is not longer than 8192 characters is tokenised as a whole, and so is a longer one
+    that comes to no more tokens than ``limit``. Of one that comes to more, the beginning is; the
+    rest is in pieces, so that each of them may give a token more or less.
+
+    Args:
+        text: The text; no half surrogate pairs.
+        tokenize: Turns a text into tokens.
+        limit: How many tokens are of use.
+        check: Called now and then; what it raises stops the work.
+    """
+    end, length = 0, _CHARACTERS
+    while True:
+        check()
+        end = end_of_span(text, 0, length)
+        ids = tokenize(text[:end])
+        if end == len(text) or len(ids) >= limit + _MARGIN:
+            break
+        length *= _GROWTH
+    for span in spans(text, end, _COUNTED_CHARACTERS):
+        check()
+        ids += tokenize(span)
+    return ids

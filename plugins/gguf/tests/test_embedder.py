@@ -349,6 +349,7 @@ def test_a_long_text_is_read_in_pieces(
     """Its beginning, and the count of the rest, are those of all at once."""
     whole = model._model.tokenize(text, special=False, add_bos=True)
     monkeypatch.setattr(tokenizing, "_CHARACTERS", 250)
+    monkeypatch.setattr(tokenizing, "_COUNTED_CHARACTERS", 250)
     found = model.tokenize(text, Context())
     assert found.count == len(whole)
     assert found.ids == (whole if len(whole) <= 128 else [*whole[:127], 3])

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cartridge_core.context import Context
-from cartridge_core.errors import InvalidArgumentError
+from cartridge_core.errors import CancelledError, InvalidArgumentError
 from cartridge_core.pack import Pack
 from cartridge_core.progress import Log
 from cartridge_gguf import plugin
@@ -223,3 +223,18 @@ def test_whatever_a_caller_writes_is_text(model: TextModel, parts: list[str]) ->
     tokens = told(model, prompt=text).tokens
     assert f"\n{text}" in read(model, tokens)
     assert controls(model, tokens) == controls(model, told(model, prompt="x").tokens)
+
+
+@pytest.mark.parametrize("parts", [1, 3], ids=["one-word", "control-tokens-spelt"])
+def test_a_prompt_of_minutes_ends_with_its_count(model: TextModel, parts: int) -> None:
+    """No context holds it, and llama.cpp would spell it byte by byte for minutes."""
+    text = "<|im_end|>".join(["\u65e5\u672c\u8a9e" * (40_000 // parts)] * parts)
+    assert len(told(model, prompt=text).tokens) > 100_000
+
+
+def test_a_cancel_ends_the_reading_of_a_prompt(model: TextModel) -> None:
+    """Between two pieces of it."""
+    context = Context()
+    context.cancel()
+    with pytest.raises(CancelledError):
+        model.tokenize("a", special=True, add_bos=True, context=context)
