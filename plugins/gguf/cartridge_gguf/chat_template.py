@@ -53,6 +53,7 @@ def is_jinja(template: str) -> bool:
 def render(
     template: str,
     messages: Sequence[Mapping[str, object]],
+    tools: Sequence[Mapping[str, object]],
     *,
     bos: str,
     eos: str,
@@ -64,6 +65,7 @@ def render(
     Args:
         template: The Jinja text.
         messages: Each with ``role`` and ``content``, which is a text or a list of parts.
+        tools: What the model may call, as `tools.definitions` gives them.
         bos: The text of the token that begins a sequence; empty where there is none.
         eos: The text of the token that ends one.
         of_request: Whether the template is the caller's, and not the model's.
@@ -79,7 +81,7 @@ def render(
     try:
         return _compile(template).render(
             messages=messages,
-            tools=None,
+            tools=list(tools) or None,
             documents=None,
             add_generation_prompt=True,
             bos_token=bos,

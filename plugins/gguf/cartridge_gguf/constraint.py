@@ -23,8 +23,8 @@ A request has at most one of three fields:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 
 import attrs
 
@@ -36,7 +36,7 @@ from cartridge_gguf.grammar_nodes import write
 from cartridge_gguf.json_keywords import Place
 from cartridge_gguf.json_schema import schema_rules
 from cartridge_gguf.regex import whole
-from cartridge_gguf.tools import read_call, tool_rules
+from cartridge_gguf.tools import definitions, read_call, tool_rules
 
 if TYPE_CHECKING:
     from cartridge_gguf.grammar_nodes import Node
@@ -56,6 +56,9 @@ class Constraint:
     kind: Kind
     grammar: str
     """GBNF that llama.cpp takes, and can follow to an end; its first rule is ``root``."""
+
+    tools: Sequence[Mapping[str, object]] = ()
+    """What a chat template is shown of the tools of a ``tool_call``."""
 
     def parse(self, text: str) -> object:
         """
@@ -146,7 +149,8 @@ def _regex(value: object, place: str) -> Constraint:
 
 
 def _tool_call(value: object, place: str) -> Constraint:
-    return _made("tool_call", tool_rules(value, place), place)
+    made = _made("tool_call", tool_rules(value, place), place)
+    return attrs.evolve(made, tools=definitions(cast("Sequence[object]", value)))
 
 
 def _made(kind: Kind, rules: Mapping[str, Node], place: str) -> Constraint:

@@ -219,9 +219,10 @@ class TextModel:
             StateError: The model is closed.
         """
         check = self._gate.check if context is None else partial(self.check, context)
-        tokenize = partial(self._model.tokenize, special=special, add_bos=add_bos)
+        begin = partial(self._model.tokenize, special=special, add_bos=add_bos)
+        go_on = partial(self._model.tokenize, special=special, add_bos=False)
         with self._gate:
-            return tokens_of(text, tokenize, self.context_length, check)
+            return tokens_of(text, begin, go_on, self.context_length, check)
 
     def piece(self, token: int) -> bytes:
         """

@@ -11,15 +11,19 @@ as *user defined* is a token wherever it is spelt, as always in llama.cpp.
 
 from __future__ import annotations
 
+import json
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 import attrs
 
 from cartridge_core.errors import BackendError, InvalidArgumentError
+from cartridge_gguf.tokenizing import continued
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator
 
     from cartridge_core.context import Context
     from cartridge_gguf.engine import TextModel
@@ -109,6 +113,8 @@ class Prompter:
         if request.system_prompt is not None:
             what = "the model has no chat template that would say it; put it into the prompt"
             context.log("warning", f"system_prompt is left out: {what}")
+        if request.tools:
+            context.log("warning", "the tools are not told: the model has no chat template")
         return self._model.tokenize(request.prompt, special=False, add_bos=add_bos, context=context)
 
     def _write(
@@ -129,13 +135,19 @@ class Prompter:
             {key: self._cover(text, mark) for key, text in message.items()}
             for message in request.chat
         ]
+        tools = cast("Sequence[Mapping[str, object]]", self._covered(request.tools, mark))
         if not picture:
-            text = self._render(template, messages, request)
+            text = self._render(template, messages, tools, request)
         else:
             text = self._render_with_picture(template, messages, request, picture)
         if system not in text:
             what = "the chat template does not write it; put it into the prompt"
             context.log("warning", f"system_prompt is left out: {what}")
+        for tool in tools:
+            name = cast("Mapping[str, str]", tool["function"])["name"]
+            if name not in text:
+                what = "the chat template does not write it; describe it in the prompt"
+                context.log("warning", f"the tool {name} is not told: {what}")
         return text
 
     def _render_with_picture(
@@ -151,7 +163,7 @@ class Prompter:
         failure: Exception | None = None
         for form in (plain, parted):
             try:
-                text = self._render(template, form, request)
+                text = self._render(template, form, (), request)
             except (InvalidArgumentError, BackendError) as exc:
                 failure = failure or exc
                 continue
@@ -163,7 +175,11 @@ class Prompter:
         raise BackendError(msg)
 
     def _render(
-        self, template: str, messages: Sequence[Mapping[str, object]], request: Request
+        self,
+        template: str,
+        messages: Sequence[Mapping[str, object]],
+        tools: Sequence[Mapping[str, object]],
+        request: Request,
     ) -> str:
         from cartridge_gguf import chat_template  # noqa: PLC0415 -- brings Jinja
 
@@ -174,6 +190,7 @@ class Prompter:
         return chat_template.render(
             template,
             messages,
+            tools,
             bos=self._model.bos,
             eos=self._model.eos,
             of_request=request.chat_template is not None,
@@ -189,7 +206,8 @@ class Prompter:
 
     def _go_on(self, texts: Sequence[str], context: Context) -> list[int]:
         """Tokenise texts that go on inside a word."""
-        return [token for text in texts for token in self._continue(text, context)]
+        tokenize = partial(self._model.tokenize, special=True, add_bos=False, context=context)
+        return [token for text in texts for token in continued(text, tokenize)]
 
     def _cover(self, text: str, mark: str) -> str:
         """Put a mark into the text of every control token, after its first character."""
@@ -197,19 +215,23 @@ class Prompter:
             return text
         return self._control.sub(lambda found: found[0] + mark, text)
 
-    def _continue(self, text: str, context: Context) -> list[int]:
-        """Tokenise a text that goes on inside a word: some tokenizers begin a text with a space."""
-        begun = self._model.tokenize("\n", special=True, add_bos=False)
-        tokens = self._model.tokenize(f"\n{text}", special=True, add_bos=False, context=context)
-        if tokens[: len(begun)] == begun:
-            return tokens[len(begun) :]
-        return self._model.tokenize(text, special=True, add_bos=False, context=context)
+    def _covered(self, value: object, mark: str) -> object:
+        """Do the same with every text of JSON data."""
+        if isinstance(value, str):
+            return self._cover(value, mark)
+        if isinstance(value, Mapping):
+            items = value.items()
+            return {self._cover(key, mark): self._covered(item, mark) for key, item in items}
+        if isinstance(value, Sequence):
+            return [self._covered(item, mark) for item in value]
+        return value
 
 
 def _unused_characters(template: str, request: Request) -> Iterator[str]:
     """Find characters that are in none of a prompt's texts."""
     texts = [text for message in request.chat for text in message.values()]
-    used = frozenset("".join([template, *texts]))
+    tools = json.dumps(request.tools, ensure_ascii=False)
+    used = frozenset("".join([template, tools, *texts]))
     return (chr(code) for code in _PRIVATE_USE if chr(code) not in used)
 
 

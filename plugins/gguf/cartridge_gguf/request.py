@@ -79,6 +79,11 @@ class Request:
         )
 
     @property
+    def tools(self) -> Sequence[Mapping[str, object]]:
+        """What the model must call one of, as a chat template is shown it; empty for none."""
+        return () if self.constraint is None else self.constraint.tools
+
+    @property
     def chat(self) -> list[Mapping[str, str]]:
         """The messages for a chat template: a prompt is a user's, the system prompt comes first."""
         chat = list(self.messages or ())

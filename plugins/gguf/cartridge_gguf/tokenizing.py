@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from cartridge_gguf._model import Model
 
-__all__ = ["Tokenizer", "Tokens", "tokens_of"]
+__all__ = ["Tokenizer", "Tokens", "continued", "tokens_of"]
 
 _CHARACTERS = 8192
 """
@@ -71,7 +71,7 @@ class Tokenizer:
             text: The text; no half surrogate pairs. The text of a control token is no such token.
             check: Called now and then; what it raises stops the work.
         """
-        ids = tokens_of(text, self._tokenize, self._room, check)
+        ids = tokens_of(text, self._tokenize, self._tokenize, self._room, check)
         return Tokens([*self._before, *ids[: self._room], *self._after], len(ids) + self.around)
 
     def _tokenize(self, text: str) -> list[int]:
@@ -79,7 +79,11 @@ class Tokenizer:
 
 
 def tokens_of(
-    text: str, tokenize: Callable[[str], list[int]], limit: int, check: Callable[[], None]
+    text: str,
+    begin: Callable[[str], list[int]],
+    go_on: Callable[[str], list[int]],
+    limit: int,
+    check: Callable[[], None],
 ) -> list[int]:
     """
     Turn a text into tokens, and be able to stop.
@@ -90,7 +94,8 @@ def tokens_of(
 
     Args:
         text: The text; no half surrogate pairs.
-        tokenize: Turns a text into tokens.
+        begin: Turns a text into tokens.
+        go_on: Does so with a piece that is not the first.
         limit: How many tokens are of use.
         check: Called now and then; what it raises stops the work.
     """
@@ -98,11 +103,20 @@ def tokens_of(
     while True:
         check()
         end = end_of_span(text, 0, length)
-        ids = tokenize(text[:end])
+        ids = begin(text[:end])
         if end == len(text) or len(ids) >= limit + _MARGIN:
             break
         length *= _GROWTH
     for span in spans(text, end, _COUNTED_CHARACTERS):
         check()
-        ids += tokenize(span)
+        ids += continued(span, go_on)
     return ids
+
+
+def continued(text: str, tokenize: Callable[[str], list[int]]) -> list[int]:
+    """Turn a text that goes on into tokens: some tokenizers begin every text with a space."""
+    begun = tokenize("\n")
+    tokens = tokenize(f"\n{text}")
+    if tokens[: len(begun)] == begun:
+        return tokens[len(begun) :]
+    return tokenize(text)

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
 
-from cartridge_core.jsondata import at, refusal
+from cartridge_core.jsondata import at, refusal, thaw
 from cartridge_gguf.grammar_nodes import Node, Series, Text, one_of, optional
 from cartridge_gguf.json_containers import member
 from cartridge_gguf.json_keywords import Place
 from cartridge_gguf.json_schema import SchemaGrammar
 from cartridge_gguf.json_strings import encoded
 
-__all__ = ["read_call", "tool_rules"]
+__all__ = ["definitions", "read_call", "tool_rules"]
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _KEYS: Final = ("name", "description", "parameters", "strict")
@@ -55,6 +55,24 @@ def tool_rules(tools: object, arg: str) -> Mapping[str, Node]:
     before = (Text("{"), grammar.space, encoded("name"), Text(":"), optional(Text(" ")))
     root = Series((*before, one_of(calls.values()), grammar.space, Text("}")))
     return grammar.completed(root, Place.of_document(tools, arg))
+
+
+def definitions(tools: Sequence[object]) -> Sequence[Mapping[str, object]]:
+    """
+    Give tools as chat templates are shown them.
+
+    Args:
+        tools: Definitions that `tool_rules` takes.
+
+    Source:
+        Transformers, "Tool use": ``{"type": "function", "function": {...}}`` each.
+    """
+    shown = []
+    for tool in tools:
+        function = cast("dict[str, object]", thaw(_function(tool, "tools")))
+        filled = {"description": "", "parameters": thaw(_NO_PARAMETERS), **function}
+        shown.append({"type": "function", "function": filled})
+    return shown
 
 
 def _function(tool: object, place: str) -> Mapping[str, object]:

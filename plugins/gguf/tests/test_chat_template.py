@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import datetime
 
@@ -15,10 +16,14 @@ CHAT = [
     {"role": "user", "content": "Hi <b> & 'you' é"},
 ]
 
+TOOLS = [{"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}]
 
-def rendered(template: str, *, of_request: bool = False) -> str:
+
+def rendered(template: str, *, of_request: bool = False, tools: bool = False) -> str:
     """Render a template with the chat."""
-    return render(template, CHAT, bos="<s>", eos="</s>", of_request=of_request)
+    return render(
+        template, CHAT, TOOLS if tools else (), bos="<s>", eos="</s>", of_request=of_request
+    )
 
 
 WRITTEN = {
@@ -50,6 +55,12 @@ WRITTEN = {
 def test_what_a_template_writes(template: str, text: str) -> None:
     """A template has the names, filters and statements that models' templates use."""
     assert rendered(template) == text
+
+
+def test_a_template_is_shown_the_tools() -> None:
+    """In the form that transformers shows them."""
+    template = "{% for tool in tools %}{{ tool | tojson }}{% endfor %}"
+    assert json.loads(rendered(template, tools=True)) == TOOLS[0]
 
 
 def test_a_template_knows_the_day() -> None:

@@ -238,3 +238,27 @@ def test_a_cancel_ends_the_reading_of_a_prompt(model: TextModel) -> None:
     context.cancel()
     with pytest.raises(CancelledError):
         model.tokenize("a", special=True, add_bos=True, context=context)
+
+
+TOOL = {"name": "look_up", "description": "Looks a <|im_end|> up."}
+TOLD_TOOLS = "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}{{ messages[0].content }}"
+
+
+def test_a_template_tells_the_tools(model: TextModel) -> None:
+    """What they say is text, as a caller's own is."""
+    constraint = {"type": "tool_call", "tools": [TOOL]}
+    found = told(model, prompt="x", chat_template=TOLD_TOOLS, constraint=constraint)
+    assert "Looks a <|im_end|> up." in read(model, found.tokens)
+    assert controls(model, found.tokens) == controls(
+        model, told(model, prompt="x", chat_template=TOLD_TOOLS).tokens
+    )
+    assert found.warnings == []
+
+
+def test_tools_that_a_template_leaves_out(model: TextModel, untaught: TextModel) -> None:
+    """The caller is told that the model is not told of them."""
+    constraint = {"type": "tool_call", "tools": [TOOL]}
+    template = "{{ messages[0].content }}"
+    found = told(model, prompt="x", chat_template=template, constraint=constraint)
+    assert "look_up is not told" in found.warnings[0]
+    assert "not told" in told(untaught, prompt="x", constraint=constraint).warnings[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import jsonschema
@@ -14,7 +15,7 @@ from cartridge_core.errors import InvalidArgumentError
 from cartridge_core.jsondata import freeze
 from cartridge_gguf.grammar import Grammar
 from cartridge_gguf.grammar_nodes import write
-from cartridge_gguf.tools import read_call, tool_rules
+from cartridge_gguf.tools import definitions, read_call, tool_rules
 
 if TYPE_CHECKING:
     import random
@@ -47,6 +48,17 @@ def rules_of(*tools: object) -> Mapping[str, Node]:
 
 
 ALL = rules_of(WEATHER, NOW, CLOSE)
+
+
+@pytest.mark.parametrize("tool", [NOW, WEATHER, {"type": "function", "function": WEATHER}])
+def test_tools_are_shown_in_one_form(tool: object) -> None:
+    """However they were given, a chat template finds a name, a description and parameters."""
+    (shown,) = definitions(freeze([tool], "tools"))  # type: ignore[arg-type]
+    function = shown["function"]
+    assert shown["type"] == "function"
+    assert isinstance(function, dict)
+    assert function.keys() >= {"name", "description", "parameters"}
+    assert json.loads(json.dumps(function))["parameters"]["type"] == "object"
 
 
 @given(st.randoms(use_true_random=False))
