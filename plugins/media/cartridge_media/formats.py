@@ -7,7 +7,7 @@ import struct
 
 from cartridge_media.refusal import Refused
 
-__all__ = ["HEAD_BYTES", "Format", "recognise"]
+__all__ = ["HEAD_BYTES", "Format", "describe", "recognise"]
 
 HEAD_BYTES = 1024
 """How many of a file's first bytes are enough."""
@@ -86,11 +86,15 @@ def recognise(head: bytes) -> Format:
     ):
         return Format.BMP
     names = ", ".join(known.value for known in Format)
-    msg = f"is {_name(head)}, and only {names} are read; convert it to one of them"
+    msg = f"is {describe(head)}, and only {names} are read; convert it to one of them"
     raise Refused(msg)
 
 
-def _name(head: bytes) -> str:
+def describe(head: bytes) -> str:
+    """Say what a file of no wanted format is, as far as its first bytes tell."""
+    for magic, known in _READ.items():
+        if head.startswith(magic):
+            return f"a {known.value} picture"
     for magic, name in _NOT_READ.items():
         if head.startswith(magic):
             return name

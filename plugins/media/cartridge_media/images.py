@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from cartridge_core.errors import InvalidArgumentError, LoadError
 from cartridge_media.pixels import MAX_PIXELS
-from cartridge_media.refusal import Refused
+from cartridge_media.refusal import named
 from cartridge_media.sources import Source
 
 if TYPE_CHECKING:
@@ -60,15 +59,8 @@ def read_image(value: object, *, max_pixels: int = MAX_PIXELS, arg: str = "image
 
         LoadError: Pillow or numpy is not installed.
     """
-    try:
+    with named(arg, value, rule=_RULE, what="pictures", extra="image"):
         return _read(value, max_pixels)
-    except Refused as exc:
-        msg = f"{arg}: {_subject(value)} {exc}"
-        named = value if isinstance(value, str | os.PathLike) else None
-        raise InvalidArgumentError(msg, arg=arg, value=named, rule=_RULE) from exc.__cause__
-    except ImportError as exc:
-        msg = f'{arg}: pictures cannot be read ({exc}); pip install "cartridge-media[image]"'
-        raise LoadError(msg) from exc
 
 
 def _read(value: object, max_pixels: int) -> Image:
@@ -84,15 +76,3 @@ def _read(value: object, max_pixels: int) -> Image:
         return _pillow.from_array(value, max_pixels)
     with source:
         return _pillow.decode(source, max_pixels)
-
-
-def _subject(value: object) -> str:
-    if isinstance(value, str | os.PathLike):
-        text = os.fsdecode(value)
-        return repr(text if len(text) <= 100 else f"{text[:100]}...")
-    if isinstance(value, bytes | bytearray | memoryview):
-        return f"the content of {memoryview(value).nbytes:,} bytes"
-    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
-    if shape is not None and dtype is not None:
-        return f"the {type(value).__name__} of shape {tuple(shape)} and dtype {dtype}"
-    return f"the {type(value).__name__}"

@@ -1,4 +1,4 @@
-"""Where a picture's bytes come from: a file or memory, read as a stream."""
+"""Where the bytes of a picture or of sound come from: a file or memory, read as a stream."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _URL = re.compile(r"\s*(?:[a-z][a-z0-9+.-]*://|(?:data|file|https?):)", re.IGNOR
 
 class Source(io.BufferedReader):
     """
-    A picture's bytes.
+    A file's bytes.
 
     Pillow fills the rest of a cut file with grey where the program has set its
     ``LOAD_TRUNCATED_IMAGES``, which holds for the whole process. So the source itself says where
@@ -38,7 +38,7 @@ class Source(io.BufferedReader):
             msg = "is a URL, and none is opened; fetch it yourself, and give its bytes or a path"
             raise Refused(msg)
         if not text:
-            msg = "names nothing; give a picture's path"
+            msg = "names nothing; give a file's path"
             raise Refused(msg)
         return cls.of_path(text)
 
@@ -63,7 +63,7 @@ class Source(io.BufferedReader):
             raise Refused(msg) from exc
         except (OSError, ValueError) as exc:  # ValueError: a NUL in the path
             reason = exc.strerror if isinstance(exc, OSError) else exc
-            msg = f"cannot be opened ({reason}); give a picture's path"
+            msg = f"cannot be opened ({reason}); give a file's path"
             raise Refused(msg) from exc
 
     @classmethod
@@ -76,7 +76,7 @@ class Source(io.BufferedReader):
         """
         copied = bytes(data)
         if not copied:
-            msg = "is empty; give a whole picture"
+            msg = "is empty; give a whole file"
             raise Refused(msg)
         return cls(io.BytesIO(copied))
 
@@ -96,11 +96,11 @@ class Source(io.BufferedReader):
 
 def _check_status(status: os.stat_result) -> None:
     if stat.S_ISDIR(status.st_mode):
-        msg = "is a directory; give one picture's file"
+        msg = "is a directory; give one file"
         raise Refused(msg)
     if not stat.S_ISREG(status.st_mode):
-        msg = "is no regular file; give a picture's file, or its bytes"
+        msg = "is no regular file; give one that is, or its bytes"
         raise Refused(msg)
     if status.st_size == 0:
-        msg = "is empty; give a whole picture"
+        msg = "is empty; give a whole file"
         raise Refused(msg)

@@ -1,4 +1,4 @@
-"""Files of every format, written by Pillow, or by hand where Pillow cannot."""
+"""Files of every format, written by Pillow and soundfile, or by hand where they cannot."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ from PIL import Image
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from numpy.typing import NDArray
+
     Encode = Callable[..., bytes]
+    EncodeSound = Callable[..., bytes]
     WritePng = Callable[..., bytes]
     WriteTiff = Callable[..., bytes]
+    WriteWav = Callable[..., bytes]
 
 _VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     "png": ("PNG", {}),
@@ -103,5 +107,47 @@ def write_tiff() -> WriteTiff:
         magic = {"<": b"II*\0", ">": b"MM\0*"}[order]
         head = magic + struct.pack(f"{order}IH", 8, len(tags)) + entries + bytes(4)
         return head + outside + data
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def encode_sound() -> EncodeSound:
+    """Write sound with soundfile: samples, hertz, format and subtype."""
+    import soundfile
+
+    def run(samples: NDArray[np.float32], rate_hz: int, form: str, subtype: str) -> bytes:
+        buffer = io.BytesIO()
+        soundfile.write(buffer, samples, rate_hz, format=form, subtype=subtype)
+        return buffer.getvalue()
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def write_wav() -> WriteWav:
+    """
+    Write a WAV by hand: the bytes of its samples, and what its header says.
+
+    ``length`` and ``whole`` stand in place of the true lengths, of the samples and of the file.
+    """
+
+    def run(
+        data: bytes,
+        rate_hz: int = 16_000,
+        *,
+        channels: int = 1,
+        bits: int = 16,
+        tag: int = 1,
+        length: int | None = None,
+        whole: int | None = None,
+        before: bytes = b"",
+        after: bytes = b"",
+    ) -> bytes:
+        frame = channels * bits // 8
+        kind = struct.pack("<HHIIHH", tag, channels, rate_hz, rate_hz * frame, frame, bits)
+        chunks = b"WAVEfmt " + struct.pack("<I", len(kind)) + kind + before + b"data"
+        chunks += struct.pack("<I", len(data) if length is None else length) + data + after
+        return b"RIFF" + struct.pack("<I", len(chunks) if whole is None else whole) + chunks
 
     return run
