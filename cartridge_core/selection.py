@@ -18,12 +18,12 @@ import attrs
 
 from cartridge_core.descriptor import IoMode
 from cartridge_core.modelspec import ModelSpec, format_of
+from cartridge_core.platforms import what_is_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cartridge_core.capdefs import Cap
-    from cartridge_core.descriptor import Descriptor
     from cartridge_core.offers import Index, Offer, OfferedCap
     from cartridge_core.urn import CapUrn
 
@@ -177,7 +177,7 @@ def _misfit(index: Index, request: Request, offered: OfferedCap) -> str | None:
     if spec is None and isinstance(value, str | os.PathLike) and _takes_spec(offered.cap):
         spec = ModelSpec.parse(value)
     unread = None if spec is None else _unread(offered.offer, spec)
-    return unread or _foreign(index, offered.offer.descriptor)
+    return unread or what_is_foreign(offered.offer.descriptor, index.system, index.machine)
 
 
 def _unread(offer: Offer, spec: ModelSpec) -> str | None:
@@ -190,26 +190,4 @@ def _unread(offer: Offer, spec: ModelSpec) -> str | None:
     found = format_of(spec) if formats else None
     if found is not None and found not in formats:
         return f"it reads {' and '.join(formats)}, and {spec} is {found}"
-    return None
-
-
-# One name for each, whoever speaks: Linux, macOS, Windows, Android, Python.
-_MACHINES = {
-    "aarch64": "arm64",
-    "amd64": "x86_64",
-    "arm64-v8a": "arm64",
-    "armeabi-v7a": "armv7l",
-    "x64": "x86_64",
-}
-_SYSTEMS = {"macos": "darwin", "windows": "win32"}
-
-
-def _foreign(index: Index, descriptor: Descriptor) -> str | None:
-    """Say what a descriptor is built for, if that is not this machine."""
-    abi, machine = descriptor.target.abi.lower(), index.machine.lower()
-    if abi != "any" and _MACHINES.get(abi, abi) != _MACHINES.get(machine, machine):
-        return f"it is built for {descriptor.target.abi}, and this machine is {index.machine}"
-    wanted = (descriptor.requirements.os_name or "any").lower()
-    if wanted != "any" and _SYSTEMS.get(wanted, wanted) != index.system:
-        return f"it needs {descriptor.requirements.os_name}, and this system is {index.system}"
     return None

@@ -27,21 +27,30 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import attrs
 
+from cartridge_core._ed25519 import matches
 from cartridge_core.errors import InvalidArgumentError, VerificationError
+from cartridge_core.floors import floors_file, read_floors
 from cartridge_core.jsondata import at, read_json, refusal, shown, thaw
 from cartridge_core.jsonfields import Fields
+from cartridge_core.versions import precedence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Key", "Signature", "TrustStore", "signed_message", "trust_file"]
+__all__ = ["Key", "Kind", "Signature", "TrustStore", "signed_message", "trust_file"]
 
-_PUBLISHER = "publisher"
-_ROLES = (_PUBLISHER, "aggregator")
+Kind = Literal["cartridge", "weights-update"]
+
+_ROLES = ("publisher", "aggregator")
+_SIGNERS: dict[Kind, tuple[str, ...]] = {
+    "cartridge": ("publisher",),
+    "weights-update": _ROLES,
+}
+"""Who signs what; every key of the role ``aggregator`` is one for weight updates alone."""
 _STORE_KEYS = frozenset({"schema_version", "keys", "min_versions"})
 _KEY_KEYS = frozenset({"keyid", "public_key", "roles", "ids"})
 _SIGNATURE_KEYS = frozenset({"keyid", "alg", "signer", "signature", "signed_at"})
@@ -93,6 +102,12 @@ class Signature:
     signature: bytes = attrs.field(repr=False)
     """64 bytes."""
 
+    signer: str = attrs.field(kw_only=True)
+    """Who signed, for people; nothing vouches for it."""
+
+    signed_at: str = attrs.field(kw_only=True)
+    """When, for people; nothing vouches for it."""
+
     where: str = attrs.field(kw_only=True)
     """Its place in the manifest, for errors."""
 
@@ -106,9 +121,13 @@ class Signature:
         """
         fields = Fields(value, where, _SIGNATURE_KEYS)
         fields.choice("alg", ("ed25519",))
-        fields.text("signer")
-        fields.text("signed_at")
-        return cls(fields.text("keyid"), _raw(fields, "signature", 64), where=where)
+        return cls(
+            fields.text("keyid"),
+            _raw(fields, "signature", 64),
+            signer=fields.text("signer"),
+            signed_at=fields.text("signed_at"),
+            where=where,
+        )
 
 
 @attrs.frozen
@@ -159,6 +178,9 @@ class TrustStore:
     min_versions: Mapping[str, str] = attrs.field(factory=dict, kw_only=True)
     """The oldest version that is accepted, by cartridge id."""
 
+    accepted: Mapping[str, Mapping[str, str]] = attrs.field(factory=dict, kw_only=True)
+    """The newest version that was accepted before, by kind of manifest and by cartridge id."""
+
     @classmethod
     def read(cls, file: Path) -> TrustStore:
         """
@@ -166,11 +188,13 @@ class TrustStore:
 
         Raises:
             VerificationError: The file cannot be read, or breaks the form above; or
-                ``CARTRIDGE_TRUST`` names it, and it does not exist.
+                ``CARTRIDGE_TRUST`` names it, and it does not exist; or the versions accepted
+                under it cannot be read.
         """
         try:
             document = read_json(file.read_bytes(), "$")
-            return cls(file, _read_keys(document), min_versions=_read_versions(document))
+            keys, versions = _read_keys(document), _read_versions(document)
+            return cls(file, keys, min_versions=versions, accepted=read_floors(file))
         except FileNotFoundError:
             if os.environ.get("CARTRIDGE_TRUST") and file == trust_file():
                 msg = (
@@ -178,50 +202,84 @@ class TrustStore:
                     "correct the variable, or unset it"
                 )
                 raise VerificationError(msg) from None
-            return cls(file)
+            return cls(file, accepted=read_floors(file))
         except (OSError, InvalidArgumentError) as exc:
             msg = f"trust store {file}: {exc}"
             raise VerificationError(msg) from exc
 
-    def check_version(self, cartridge_id: str, version: str, where: str) -> None:
-        """
-        Check that a cartridge is not older than the store accepts.
-
-        Raises:
-            InvalidArgumentError: It is; ``where`` is the version's place.
-        """
-        floor = self.min_versions.get(cartridge_id)
-        if floor is not None and _precedence(version) < _precedence(floor):
-            rule = f"must be at least {floor}, the minimum in the trust store {self.file}"
-            raise refusal(where, rule, version)
-
-    def check(
-        self, signatures: Sequence[Signature], message: bytes, cartridge_id: str, where: str
+    def check_version(
+        self, cartridge_id: str, version: str, where: str, *, kind: Kind = "cartridge"
     ) -> None:
         """
-        Check that every signature is by a key that may sign this cartridge, and matches.
+        Check that a cartridge is not older than the store accepts, or has accepted before.
+
+        Args:
+            cartridge_id: Whose version it is.
+            version: Which one.
+            where: The version's place, for errors.
+            kind: The manifest's.
+
+        Raises:
+            InvalidArgumentError: It is.
+        """
+        for floors, whose in (
+            (self.min_versions, f"the minimum in the trust store {self.file}"),
+            (
+                self.accepted.get(kind, {}),
+                f"which was accepted before, says {floors_file(self.file)}",
+            ),
+        ):
+            floor = floors.get(cartridge_id)
+            if floor is not None and precedence(version) < precedence(floor):
+                raise refusal(where, f"must be at least {floor}, {whose}", version)
+
+    def check(
+        self,
+        signatures: Sequence[Signature],
+        message: bytes,
+        cartridge_id: str,
+        where: str,
+        *,
+        kind: Kind = "cartridge",
+    ) -> None:
+        """
+        Check that every signature is by a key that may sign this manifest, and matches.
 
         Args:
             signatures: All that the manifest has.
             message: What they sign, as `signed_message` gives it.
             cartridge_id: Whose manifest it is.
             where: The place of the signatures, for errors.
+            kind: The manifest's.
 
         Raises:
             InvalidArgumentError: One is by an unknown or unauthorised key or does not match, or
                 the package ``cryptography`` is missing.
         """
-        keys = [self._key(signature, cartridge_id) for signature in signatures]
+        keyids: set[str] = set()
+        for signature in signatures:
+            if signature.keyid in keyids:
+                raise refusal(at(signature.where, "keyid"), "stands here twice", signature.keyid)
+            keyids.add(signature.keyid)
+        keys = [self._key(signature, cartridge_id, kind) for signature in signatures]
         for signature, key in zip(signatures, keys, strict=True):
-            if not _matches(key.public_key, signature.signature, message, where):
+            try:
+                is_good = matches(key.public_key, signature.signature, message)
+            except ImportError as exc:
+                rule = (
+                    "checking them needs the package cryptography, which cannot be imported "
+                    f'({exc}): `pip install "cartridge-core[sign]"`'
+                )
+                raise refusal(where, rule) from exc
+            if not is_good:
                 rule = (
                     f"does not match: the manifest was changed after {shown(key.keyid)} signed "
                     "it, or another key signed it; fetch the pack again"
                 )
                 raise refusal(at(signature.where, "signature"), rule)
 
-    def _key(self, signature: Signature, cartridge_id: str) -> Key:
-        """Give the key of a signature, which must be allowed to sign this cartridge."""
+    def _key(self, signature: Signature, cartridge_id: str, kind: Kind) -> Key:
+        """Give the key of a signature, which must be allowed to sign this manifest."""
         where, name = at(signature.where, "keyid"), shown(signature.keyid)
         key = self.keys.get(signature.keyid)
         if key is None:
@@ -231,10 +289,10 @@ class TrustStore:
                 "trust its owner"
             )
             raise refusal(where, rule)
-        if _PUBLISHER not in key.roles:
+        if not set(key.roles) & set(_SIGNERS[kind]):
             rule = (
                 f"{name} has the role {' and '.join(key.roles)} in the trust store {self.file}, "
-                f"and a cartridge is signed by a {_PUBLISHER}"
+                f"and a {kind} is signed by a {' or '.join(_SIGNERS[kind])}"
             )
             raise refusal(where, rule)
         if not any(fnmatch.fnmatchcase(cartridge_id, pattern) for pattern in key.ids):
@@ -266,39 +324,14 @@ def _read_versions(document: object) -> Mapping[str, str]:
     return {name: versions.matching(name, _PLAIN_VERSION, rule) for name in versions.data}
 
 
-def _precedence(version: str) -> tuple[list[tuple[int, str]], bool]:
-    """Order a semantic version against plain ones: 1.2.0-rc.1 comes before 1.2.0."""
-    release, hyphen, _ = version.partition("+")[0].partition("-")
-    # No int(): a number may have more digits than that reads.
-    return [(len(number), number) for number in release.split(".")], not hyphen
-
-
 def _raw(fields: Fields, name: str, length: int) -> bytes:
     """Take a field that is the base64 of so many bytes."""
+    text = fields.text(name)
     try:
-        raw = base64.b64decode(fields.text(name), validate=True)
+        raw = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raw = b""
-    if len(raw) != length:
+    # Of several spellings that decode to the same, one is right.
+    if len(raw) != length or base64.b64encode(raw).decode("ascii") != text:
         raise fields.refusal(name, f"must be the base64 of {length} bytes")
     return raw
-
-
-def _matches(public_key: bytes, signature: bytes, message: bytes, where: str) -> bool:
-    try:
-        # Deferred: an extra, and only a signed pack needs it.
-        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 -- see above
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415 -- see above
-            Ed25519PublicKey,
-        )
-    except ImportError as exc:
-        rule = (
-            "checking them needs the package cryptography, which cannot be imported "
-            f'({exc}): `pip install "cartridge-core[sign]"`'
-        )
-        raise refusal(where, rule) from exc
-    try:
-        Ed25519PublicKey.from_public_bytes(public_key).verify(signature, message)
-    except InvalidSignature:
-        return False
-    return True

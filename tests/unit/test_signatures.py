@@ -83,7 +83,7 @@ class Signed:
             "provenance": {
                 "producer": "Zoë \U0001f600",
                 "built_at": "2026",
-                "training": {"x": 1e16},
+                "training": {"dp_epsilon": 1e16},
             },
         }
         self.sign(signature(PRIVATE.sign(canonical(self.manifest))))
