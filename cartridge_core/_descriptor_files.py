@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, cast
 
 import attrs
 
-from cartridge_core.descriptor import Descriptor
+from cartridge_core.descriptor import HOOKS_VERSION, Descriptor
 from cartridge_core.errors import InvalidArgumentError
-from cartridge_core.hookspecs import HOOKS_VERSION
 from cartridge_core.reports import DiscoveryIssue
 
 if TYPE_CHECKING:

@@ -31,14 +31,14 @@ _HEAD = 1024
 
 
 class Metadata(Protocol):
-    """A distribution as ``importlib_metadata`` lists it."""
+    """A distribution as the finders of ``sys.meta_path`` list it."""
 
     def read_text(self, filename: str, /) -> str | None:
         """Read one of its metadata files; None where there is no such file."""
 
 
-Finder: TypeAlias = "Callable[[str], Iterable[Metadata]]"
-"""Lists the distributions in one folder of ``sys.path``."""
+Finder: TypeAlias = "Callable[[str], Iterable[Metadata | str]]"
+"""Lists the distributions in one folder of ``sys.path``; a text is the path of its metadata."""
 
 
 @attrs.frozen
@@ -113,7 +113,7 @@ class _Scan:
             if len(several) > 1 and any(item.entries for item in several):
                 self._report_leftover(folder, several)
 
-    def _list(self, folder: str, finders: Sequence[Finder]) -> list[Metadata]:
+    def _list(self, folder: str, finders: Sequence[Finder]) -> list[Metadata | str]:
         for find in finders:
             try:
                 return list(find(folder))
@@ -130,7 +130,7 @@ class _Scan:
                 )
         return []
 
-    def _read(self, metadata: Metadata) -> Distribution | None:
+    def _read(self, metadata: Metadata | str) -> Distribution | None:
         place = _place(metadata)
         try:
             name, version = _identify(metadata, place)
@@ -144,7 +144,9 @@ class _Scan:
             return None
         return Distribution(name, version, entries=self._entries(metadata, name, version))
 
-    def _entries(self, metadata: Metadata, name: str, version: str | None) -> tuple[Entry, ...]:
+    def _entries(
+        self, metadata: Metadata | str, name: str, version: str | None
+    ) -> tuple[Entry, ...]:
         def report(what: str, why: str) -> None:
             fix = f"Reinstall {name}, or tell its authors; its good lines still count."
             self.issues.append(DiscoveryIssue(name, version, what, why, fix))
@@ -182,13 +184,15 @@ def _recency(distribution: Distribution) -> tuple[list[int], str, tuple[Entry, .
     return [int(part) for part in re.findall(r"\d+", version)], version, distribution.entries
 
 
-def _place(metadata: Metadata) -> str:
+def _place(metadata: Metadata | str) -> str:
+    if isinstance(metadata, str):
+        return metadata
     # Nothing public says where a distribution without a name lies.
     path: object = getattr(metadata, "_path", None)
     return repr(metadata) if path is None else os.path.abspath(str(path))
 
 
-def _identify(metadata: Metadata, place: str) -> tuple[str, str | None]:
+def _identify(metadata: Metadata | str, place: str) -> tuple[str, str | None]:
     """Give the name and the version, or raise ValueError saying why there is no name."""
     named = os.path.basename(place).rpartition(".")[0].partition("-")[0]
     if place.endswith((".dist-info", ".egg-info")) and not _NAME.fullmatch(named):
@@ -213,17 +217,17 @@ def _name_and_version(text: str | None) -> tuple[str | None, str | None]:
     return valid[0] if valid else None, version[1] if version else None
 
 
-def _read_file(metadata: Metadata, filename: str, limit: int = -1) -> str | None:
+def _read_file(metadata: Metadata | str, filename: str, limit: int = -1) -> str | None:
     """Read one metadata file, or the whole lines of its head; None where there is none."""
-    path: object = getattr(metadata, "_path", None)
-    if not isinstance(path, Path):
+    path: object = metadata if isinstance(metadata, str) else getattr(metadata, "_path", None)
+    if not isinstance(metadata, str) and not isinstance(path, Path):
         return metadata.read_text(filename)
-    if not filename and path.is_dir():
+    if not filename and os.path.isdir(str(path)):
         return None
     try:
         # Unlike ``read_text``, this tells a file that cannot be read from one that is not there,
         # and it takes a third of the time.
-        with open(f"{path}/{filename}" if filename else path, "rb", buffering=0) as file:
+        with open(f"{path}/{filename}" if filename else str(path), "rb", buffering=0) as file:
             data = file.read(limit)
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -19,17 +19,19 @@ Source: the grammar of the tagged-urn package, 1.138.
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING
 
 from cartridge_core.errors import UrnError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["fault", "find_value", "read", "write"]
 
 
-def _compile(letters: str) -> re.Pattern[str]:
+@cache
+def _tags(letters: str) -> re.Pattern[str]:
     # Possessive quantifiers and the last alternative, which takes all that is left, keep
     # reading linear in the length of the text, also where it is malformed.
     return re.compile(
@@ -44,11 +46,12 @@ def _compile(letters: str) -> re.Pattern[str]:
     )
 
 
-_TAGS = _compile(r"\w")
-_ASCII_TAGS = _compile("A-Za-z0-9")
+_LETTERS = r"\w"
+_ASCII_LETTERS = "A-Za-z0-9"
+# A text in lower case without signs, in which a lone quote stands for every quoted value.
 _PLAIN = re.compile(
-    r"[a-z]++: [a-z][a-z0-9_\-/:.]*+ (?:=[a-z0-9_\-/:.]++)?+"
-    r"(?: ; [a-z][a-z0-9_\-/:.]*+ (?:=[a-z0-9_\-/:.]++)?+ )*+",
+    r"""[a-z]++: [a-z][a-z0-9_\-/:.]*+ (?: = (?:[a-z0-9_\-/:.]++|") )?+
+    (?: ; [a-z][a-z0-9_\-/:.]*+ (?: = (?:[a-z0-9_\-/:.]++|") )?+ )*+""",
     re.VERBOSE,
 )
 _KEY = re.compile(r"[\w\-/:.]*+")
@@ -56,10 +59,10 @@ _VALUE = re.compile(r"[\w\-/:.*?!]*+")
 _QUOTED = re.compile(r'"[^"\\]*+(?:\\["\\][^"\\]*+)*+')
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _BARE = re.compile(r"[a-z0-9_\-/:.*?!]++")
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _SIGILS = frozenset("*?!")
 _KEY_CHARACTERS = "a letter, a digit or one of _ - / : ."
 _SHOWN = 60
+_NONE: Sequence[str] = ()
 
 
 def read(text: str) -> tuple[str, dict[str, str]]:
@@ -72,14 +75,29 @@ def read(text: str) -> tuple[str, dict[str, str]]:
     Raises:
         UrnError: The text is malformed.
     """
-    # Most are so plain: no quotes, no signs, all in lower case. This takes half the time.
-    if _PLAIN.fullmatch(text):
-        prefix, _, body = text.partition(":")
-        pairs = [tag.partition("=") for tag in body.split(";")]
-        tags = {key: value or "*" for key, _, value in pairs}
-        if len(tags) == len(pairs):
-            return prefix, tags
-    return _read_any(text)
+    # Nearly all are plain: in lower case, without signs and escapes. This takes half the time.
+    plain, quoted = text, _NONE
+    if '"' in text:
+        parts = text.split('"')
+        plain, quoted = '"'.join(parts[::2]), parts[1::2]
+        if len(parts) % 2 == 0 or not all(quoted) or not text.isascii() or "\\" in text:
+            return _read_any(text)
+    if not _PLAIN.fullmatch(plain):
+        return _read_any(text)
+    prefix, _, body = plain.partition(":")
+    written = body.split(";")
+    tags: dict[str, str] = {}
+    place = 0
+    for tag in written:
+        if "=" not in tag:
+            tags[tag] = "*"
+            continue
+        key, _, value = tag.partition("=")
+        if value == '"':
+            value = quoted[place]
+            place += 1
+        tags[key] = value
+    return (prefix, tags) if len(tags) == len(written) else _read_any(text)
 
 
 def _read_any(text: str) -> tuple[str, dict[str, str]]:
@@ -87,9 +105,9 @@ def _read_any(text: str) -> tuple[str, dict[str, str]]:
     if colon < 1 or text != text.strip():
         raise _explain_start(text)
     ascii_only = text.isascii()
-    pattern, lower = (_ASCII_TAGS, str.lower) if ascii_only else (_TAGS, _lower)
+    letters, lower = (_ASCII_LETTERS, str.lower) if ascii_only else (_LETTERS, _lower)
     tags: dict[str, str] = {}
-    for before, name, after, value, rest in pattern.findall(text, colon + 1):
+    for before, name, after, value, rest in _tags(letters).findall(text, colon + 1):
         if not name:
             if rest:
                 raise _explain(text, len(text) - len(rest))
@@ -152,7 +170,7 @@ def find_value(text: str, key: str, offset: int = 0) -> int:
     Returns:
         Index into the text; of the tag itself where it has no value.
     """
-    tags = _TAGS.finditer(text, text.index(":") + 1)
+    tags = _tags(_LETTERS).finditer(text, text.index(":") + 1)
     tag = next(tag for tag in tags if tag[2] and _lower(tag[2]) == key)
     if tag[4] is None:
         return tag.start()
@@ -200,8 +218,8 @@ def _sign(text: str, index: int, sign: str, value: str) -> str:
 
 def _tag(text: str, index: int) -> re.Match[str]:
     """Find the tag with this number, counted from 0."""
-    tags = [tag for tag in _TAGS.finditer(text, text.index(":") + 1) if tag[2]]
-    return tags[index]
+    tags = _tags(_LETTERS).finditer(text, text.index(":") + 1)
+    return [tag for tag in tags if tag[2]][index]
 
 
 def _empty_value(text: str, index: int) -> UrnError:
@@ -218,7 +236,7 @@ def _unusable_key(text: str, index: int, key: str, *, duplicate: bool) -> UrnErr
 
 
 def _check_characters(text: str, colon: int, tags: Mapping[str, str]) -> None:
-    lone = _SURROGATE.search(text)
+    lone = re.search("[\ud800-\udfff]", text)
     if lone:
         problem = "expected text, found half a surrogate pair"
         raise fault(text, lone.start(), "InvalidCharacter", problem)

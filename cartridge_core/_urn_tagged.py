@@ -11,7 +11,7 @@ from cartridge_core._urn_grammar import fault, find_value, read, write
 from cartridge_core._urn_relations import UNKNOWN, UNSET, conforms, meets, score
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Self
 
 __all__ = ["MediaUrn", "TaggedUrn"]
@@ -23,8 +23,10 @@ class TaggedUrn:
 
     prefix: str
     _tags: dict[str, str]
-    _text: str | None = attrs.field(init=False, default=None)
-    _specificity: int | None = attrs.field(init=False, default=None)
+
+    # Absent until somebody asks.
+    _text: str = attrs.field(init=False)
+    _specificity: int = attrs.field(init=False)
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -38,14 +40,18 @@ class TaggedUrn:
         return cls(prefix, tags)
 
     def __str__(self) -> str:
-        text = self._text
-        if text is None:
+        try:
+            return self._text
+        except AttributeError:
             text = write(self.prefix, self._tags)
             object.__setattr__(self, "_text", text)
-        return text
+            return text
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"
+
+    def __reduce__(self) -> tuple[Callable[[str], Self], tuple[str]]:
+        return type(self).parse, (str(self),)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TaggedUrn) or type(self) is not type(other):
@@ -58,11 +64,12 @@ class TaggedUrn:
     @property
     def specificity(self) -> int:
         """How constrained it is: the sum over its tags; serves only to rank."""
-        total = self._specificity
-        if total is None:
+        try:
+            return self._specificity
+        except AttributeError:
             total = sum(map(score, self._tags.values()))
             object.__setattr__(self, "_specificity", total)
-        return total
+            return total
 
     @property
     def tags(self) -> Mapping[str, str]:

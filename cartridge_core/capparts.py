@@ -127,7 +127,7 @@ class Arg:
 
     def _check(self, value: object, where: str) -> object:
         if self._is_opaque and isinstance(value, str | os.PathLike):
-            if isinstance(value, str) and _URL.match(value):
+            if isinstance(value, str) and re.match(_URL, value):
                 msg = (
                     f"{where} is a URL, {value[:60]!r}, and nothing is fetched here; give a path, "
                     "or the bytes"
@@ -164,7 +164,7 @@ class Output:
 
 _IMPLIED_TYPES = {"bool": "boolean", "integer": "integer", "numeric": "number", "record": "object"}
 _OPAQUE = ("image", "audio", "video")
-_URL = re.compile(r"\s*(?:[a-z][a-z0-9+.-]*://|(?:data|file|https?):)", re.IGNORECASE)
+_URL = r"(?i:\s*(?:[a-z][a-z0-9+.-]*://|(?:data|file|https?):))"
 
 
 @lru_cache(maxsize=1024)

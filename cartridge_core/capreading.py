@@ -79,7 +79,9 @@ def _with_checked_default(arg: Arg, fields: Fields) -> Arg:
         raise refusal(place, "null is no default; leave it out", default)
     try:
         if not arg.pack:
-            return attrs.evolve(arg, default=freeze(arg.check(default), place))
+            checked = arg.check(default)
+            same = checked is default
+            return arg if same else attrs.evolve(arg, default=freeze(checked, place))
         if not isinstance(default, str):
             raise refusal(place, "the default of a pack argument must be a string", default)
         ModelSpec.parse(default)

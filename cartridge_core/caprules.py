@@ -63,7 +63,7 @@ def _check_distinct(parts: Sequence[_Part], where: str, *, name_rule: int, urn_r
             if part.name == earlier.name:
                 rule = f"this name stands twice in one cap (CapDAG RULE{name_rule})"
                 raise refusal(at(at(where, index), "name"), rule, part.name)
-            if part.media_urn == earlier.media_urn or _is_same(part.media_urn, earlier.media_urn):
+            if _is_same(part.media_urn, earlier.media_urn):
                 rule = f"is that of {earlier.name!r} too; it identifies one (CapDAG RULE{urn_rule})"
                 raise refusal(at(at(where, index), "media_urn"), rule, str(part.media_urn))
 

@@ -33,11 +33,13 @@ from cartridge_core.capdefs import Arg, Cap, read_caps
 from cartridge_core.errors import LoadError
 from cartridge_core.jsondata import freeze, read_json, refusal, thaw
 from cartridge_core.jsonfields import Fields
+from cartridge_core.versions import SEMVER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
+    "HOOKS_VERSION",
     "Backend",
     "Descriptor",
     "Io",
@@ -49,6 +51,9 @@ __all__ = [
     "read_descriptors",
 ]
 
+HOOKS_VERSION = 1
+"""The number of the contract that `hookspecs` is; a descriptor says for which it was written."""
+
 Isolation = Literal["inline", "process"]
 
 _KEYS = frozenset(
@@ -56,12 +61,6 @@ _KEYS = frozenset(
     | {"execution_mode", "license", "quality", "model", "requirements", "attributes", "flavors"}
 )
 _KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_SEMVER = re.compile(
-    r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
-    r"(-(0|[1-9]\d*|\d*[a-zA-Z-][\da-zA-Z-]*)(\.(0|[1-9]\d*|\d*[a-zA-Z-][\da-zA-Z-]*))*)?"
-    r"(\+[\da-zA-Z-]+(\.[\da-zA-Z-]+)*)?",
-    re.ASCII,
-)
 _ABI = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)", re.ASCII)
 _LOAD_TIMEOUT_S = 600.0
 _SPEC_VERSIONS = ("0.3", "0.4")
@@ -209,7 +208,7 @@ def _read(fields: Fields) -> Descriptor:
     kebab = "kebab-case, as in text-embedding"
     return Descriptor(
         fields.matching("id", _KEBAB, kebab),
-        fields.matching("version", _SEMVER, "a semantic version, as in 1.0.2"),
+        fields.matching("version", SEMVER, "a semantic version, as in 1.0.2"),
         spec_version=fields.choice("spec_version", _SPEC_VERSIONS),
         family=fields.matching("family", _KEBAB, kebab),
         modality=fields.choice("modality", _MODALITIES),

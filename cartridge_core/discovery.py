@@ -28,6 +28,7 @@ from cartridge_core._descriptor_files import (
     read_descriptor,
 )
 from cartridge_core._distributions import walk
+from cartridge_core._finders import finders
 from cartridge_core._pack_folders import check_base, find_packs, pack_opener
 from cartridge_core.offers import Offer
 
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from cartridge_core._distributions import Metadata
     from cartridge_core.descriptor import Descriptor
     from cartridge_core.reports import DiscoveryIssue
 
@@ -86,22 +86,8 @@ def discover(
             distribution also decides who has a plugin name that several claim. None allows all.
         path: Folders to search in place of ``sys.path``.
     """
-    # Deferred: it takes 20 ms to import, and only a discovery needs it.
-    from importlib_metadata import (  # noqa: PLC0415 -- see above
-        DistributionFinder,
-        MetadataPathFinder,
-        distributions,
-    )
-
-    def by_every_finder(folder: str) -> Iterable[Metadata]:
-        return distributions(path=[folder])
-
-    def by_folder(folder: str) -> Iterable[Metadata]:
-        context = DistributionFinder.Context(path=[folder])  # type: ignore[no-untyped-call]
-        return MetadataPathFinder.find_distributions(context)
-
     discovery = _Discovery(path)
-    installed = discovery.note(walk(_folders(path), [by_every_finder, by_folder]))
+    installed = discovery.note(walk(_folders(path), finders()))
     claims = claims_of(installed)
     if allowed is not None:
         claims = discovery.note(allow(claims, allowed))

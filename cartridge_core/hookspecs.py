@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import pluggy
 
+from cartridge_core.descriptor import HOOKS_VERSION
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -16,9 +18,6 @@ if TYPE_CHECKING:
     from cartridge_core.results import Result
 
 __all__ = ["HOOKS_VERSION", "BatchPlugin", "HookSpecs", "StreamingPlugin", "hookimpl"]
-
-HOOKS_VERSION = 1
-"""The contract's number; a descriptor says which one it was written for."""
 
 hookimpl = pluggy.HookimplMarker("cartridge")
 hookspec = pluggy.HookspecMarker("cartridge")

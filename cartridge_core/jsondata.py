@@ -88,10 +88,10 @@ def freeze(value: object, where: str) -> object:
 
 
 def _frozen(value: object, trail: _Trail) -> object:
-    if value is None or isinstance(value, (bool, int)):
-        return value
     if isinstance(value, str):
         return value if value.isascii() else _unicode(value, trail)
+    if value is None or isinstance(value, (bool, int)):
+        return value
     if isinstance(value, _RepeatedKey):
         raise refusal(at(_place(trail), value.key), "this key stands twice in one object")
     if isinstance(value, (list, tuple)):
@@ -139,7 +139,7 @@ def thaw(value: object) -> object:
 def at(where: str, step: object) -> str:
     """Give the place one step further in: ``$.io``, ``texts[3]``, ``labels["a b"]``."""
     if isinstance(step, str):
-        if _PLAIN_KEY.fullmatch(step):
+        if (step.isascii() and step.isidentifier()) or _PLAIN_KEY.fullmatch(step):
             return f"{where}.{step}"
         return f"{where}[{json.dumps(step)}]"
     return f"{where}[{step}]"

@@ -37,7 +37,7 @@ class Fields:
     __slots__ = ("data", "where")
 
     def __init__(self, value: object, where: str, keys: frozenset[str] | None = None) -> None:
-        if not isinstance(value, Mapping):
+        if not isinstance(value, (MappingProxyType, Mapping)):  # the first takes no time
             raise refusal(where, "must be an object", value)
         if keys is not None:
             for key in value:

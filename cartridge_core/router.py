@@ -13,8 +13,10 @@ from cartridge_core.modelspec import FileSpec, ModelSpec
 from cartridge_core.urn import CapUrn
 
 if TYPE_CHECKING:
-    from cartridge_core.loading import Loader
+    from collections.abc import Callable
+
     from cartridge_core.offers import Index
+    from cartridge_core.reports import Explanation
 
 __all__ = ["Router", "as_names"]
 
@@ -27,17 +29,17 @@ class Router:
     Routes requests over what a registry has now.
 
     Args:
-        loader: Has the index, which loses a plugin that cannot be activated.
+        index: Gives what there is now; a plugin that cannot be activated is lost.
         prefer: Cartridge ids or plugin names; they come after a request's own.
     """
 
-    def __init__(self, loader: Loader, prefer: Iterable[str]) -> None:
-        self._loader = loader
+    def __init__(self, index: Callable[[], Index], prefer: Iterable[str]) -> None:
+        self._index = index
         self._prefer = as_names(prefer)
         # One value, so that a thread never puts a route beside an index it is not of.
-        self._routes: tuple[Index, dict[object, _Known]] = (loader.index, {})
+        self._routes: tuple[Index, dict[object, _Known]] = (index(), {})
 
-    def find(
+    def route(
         self,
         cap: str | CapUrn,
         mode: str | IoMode | None = None,
@@ -62,7 +64,7 @@ class Router:
 
             AmbiguousRouteError: Several serve it equally well.
         """
-        index = self._loader.index
+        index = self._index()
         known_index, routes = self._routes
         if known_index is not index or len(routes) > _MOST_ROUTES:
             routes = {}
@@ -92,6 +94,21 @@ class Router:
             routes[key] = _Known(found, path, _changed_ns(path) if path else None)
         return found
 
+    def explain(
+        self,
+        cap: str | CapUrn,
+        mode: str | IoMode | None = None,
+        *,
+        cartridge_id: str | None = None,
+        prefer: Iterable[str] = (),
+        model_spec: object = None,
+    ) -> Explanation:
+        """Say of every candidate why `route` takes it or not; arguments and errors as there."""
+        request = self.request(
+            cap, mode, cartridge_id=cartridge_id, prefer=prefer, model_spec=model_spec
+        )
+        return routing.explain(self._index(), request)
+
     def request(
         self,
         cap: str | CapUrn,
@@ -103,7 +120,7 @@ class Router:
         model_spec: object = None,
         value: object = None,
     ) -> routing.Request:
-        """Make a request of what a caller passed; arguments and errors as for `find`."""
+        """Make a request of what a caller passed; arguments and errors as for `route`."""
         return routing.Request(
             cap=CapUrn.of(cap),
             mode=_mode(mode),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import cast
 
 from cartridge_core.jsondata import as_integer, at, refusal, shown
@@ -46,12 +47,18 @@ def _type(document: Mapping[str, object], where: str) -> Check:
             raise refusal(place, f"must be among {', '.join(_TYPES)}", name)
     if not names or len(set(names)) < len(names):
         raise refusal(place, "must name at least one type, and each once", declared)
+    return _one_of_types(names)
+
+
+@lru_cache
+def _one_of_types(names: tuple[str, ...]) -> Check:
     tests = [_TYPES[name][1] for name in names]
     rule = f"must be {' or '.join(_TYPES[name][0] for name in names)}"
+    is_one = tests[0] if len(tests) == 1 else lambda value: any(test(value) for test in tests)
     whole = "integer" in names and "number" not in names
 
     def check(value: object) -> object:
-        if not any(test(value) for test in tests):
+        if not is_one(value):
             raise MismatchError(rule, value)
         return int(value) if whole and isinstance(value, float) else value
 
@@ -81,17 +88,18 @@ def _enum(document: Mapping[str, object], where: str) -> Check:
     choices = document["enum"]
     if not isinstance(choices, tuple):
         raise refusal(at(where, "enum"), "must be an array", choices)
-    return _one_of(choices, f"must be one of {', '.join(shown(choice) for choice in choices)}")
+    return _one_of(choices, "one of ")
 
 
 def _const(document: Mapping[str, object], where: str) -> Check:
     del where
-    return _one_of((document["const"],), f"must be {shown(document['const'])}")
+    return _one_of((document["const"],), "")
 
 
-def _one_of(choices: tuple[object, ...], rule: str) -> Check:
+def _one_of(choices: tuple[object, ...], words: str) -> Check:
     def check(value: object) -> object:
         if not any(_is_equal(choice, value) for choice in choices):
+            rule = f"must be {words}{', '.join(map(shown, choices))}"
             raise MismatchError(rule, value)
         return value
 
@@ -124,10 +132,10 @@ def _bound(keyword: str, words: str, holds: Callable[[float, float], bool]) -> C
         limit = document[keyword]
         if not isinstance(limit, (int, float)) or isinstance(limit, bool):
             raise refusal(at(where, keyword), "must be a number", limit)
-        rule = f"must be {words} {shown(limit)}"
 
         def check(value: object) -> object:
             if _is_number(value) and not holds(cast("float", value), limit):
+                rule = f"must be {words} {shown(limit)}"
                 raise MismatchError(rule, value)
             return value
 
@@ -167,10 +175,10 @@ def _pattern(document: Mapping[str, object], where: str) -> Check:
         search = re.compile(pattern).search
     except re.error as exc:
         raise refusal(place, f"is no regular expression: {exc}", pattern) from exc
-    rule = f"must match the pattern {shown(pattern)}"
 
     def check(value: object) -> object:
         if isinstance(value, str) and search(value) is None:
+            rule = f"must match the pattern {shown(pattern)}"
             raise MismatchError(rule, value)
         return value
 

@@ -9,7 +9,6 @@ Source: CapDAG, as the packages tagged-urn 1.138 and capdag 1.524 decide it.
 from __future__ import annotations
 
 import enum
-from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +20,7 @@ from cartridge_core._urn_tagged import MediaUrn, TaggedUrn
 from cartridge_core.errors import InvalidArgumentError, UrnError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Self
 
 __all__ = ["CapUrn", "Effect", "Grade", "MediaUrn", "TaggedUrn"]
@@ -67,9 +66,10 @@ class Effect(enum.StrEnum):
     """A request that does not care."""
 
 
-# Few media URNs are shared by many caps.
-_parse_media: Final = lru_cache(maxsize=4096)(MediaUrn.parse)
-_TOP: Final = MediaUrn.parse("media:")
+# Few media URNs are shared by many caps. The first ones stay: to make room for the next would take
+# as long as to read it.
+_MEDIA: Final = {"*": MediaUrn.parse("media:")}
+_MOST_MEDIA: Final = 1024
 _OPEN: Final = frozenset({UNKNOWN})
 _EFFECTS: Final = {effect.value: effect for effect in Effect} | {"*": Effect.ANY}
 
@@ -88,12 +88,14 @@ class CapUrn:
     out: MediaUrn
     """What it gives."""
 
-    effect: Effect = attrs.field(kw_only=True)
+    effect: Effect
     """What the output keeps of the input."""
 
-    _tags: dict[str, str] = attrs.field(kw_only=True)
-    _text: str | None = attrs.field(init=False, default=None)
-    _specificity: int | None = attrs.field(init=False, default=None)
+    _tags: dict[str, str]
+
+    # Absent until somebody asks.
+    _text: str = attrs.field(init=False)
+    _specificity: int = attrs.field(init=False)
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -109,9 +111,10 @@ class CapUrn:
             raise fault(text, 0, "CapUrn", f"expected the prefix 'cap', found {prefix!r}")
         in_ = _read_media(text, "in", tags.pop("in", "*"))
         out = _read_media(text, "out", tags.pop("out", "*"))
-        effect = _read_effect(text, tags.pop("effect", "declared"))
-        _check_admissible(text, in_, out, effect, tags)
-        return cls(in_, out, effect=effect, tags=tags)
+        effect = _read_effect(text, tags.pop("effect")) if "effect" in tags else Effect.DECLARED
+        if effect is not Effect.DECLARED or not tags:
+            _check_admissible(text, in_, out, effect, tags)
+        return cls(in_, out, effect, tags)
 
     @classmethod
     def of(cls, request: str | Self) -> Self:
@@ -132,14 +135,18 @@ class CapUrn:
         raise InvalidArgumentError(msg, arg="cap", value=request, rule="str or CapUrn")
 
     def __str__(self) -> str:
-        text = self._text
-        if text is None:
+        try:
+            return self._text
+        except AttributeError:
             text = write("cap", self._all_tags())
             object.__setattr__(self, "_text", text)
-        return text
+            return text
 
     def __repr__(self) -> str:
         return f"CapUrn({str(self)!r})"
+
+    def __reduce__(self) -> tuple[Callable[[str], Self], tuple[str]]:
+        return type(self).parse, (str(self),)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CapUrn):
@@ -152,12 +159,13 @@ class CapUrn:
     @property
     def specificity(self) -> int:
         """10000 times that of ``out``, plus 100 times that of ``in``, plus that of the tags."""
-        total = self._specificity
-        if total is None:
+        try:
+            return self._specificity
+        except AttributeError:
             total = 10_000 * self.out.specificity + 100 * self.in_.specificity
             total += sum(map(score, self._tags.values()))
             object.__setattr__(self, "_specificity", total)
-        return total
+            return total
 
     @property
     def tags(self) -> Mapping[str, str]:
@@ -271,14 +279,18 @@ def _is_open(side: MediaUrn) -> bool:
 
 
 def _read_media(text: str, key: str, stored: str) -> MediaUrn:
-    if stored == "*":
-        return _TOP
+    known = _MEDIA.get(stored)
+    if known is not None:
+        return known
     try:
-        return _parse_media(stored)
+        media = MediaUrn.parse(stored)
     except UrnError as exc:
         position = find_value(text, key, exc.position or 0)
         problem = f"{key}= is no media URN: {str(exc).partition(chr(10))[0]}"
         raise fault(text, position, exc.kind, problem) from None
+    if len(_MEDIA) < _MOST_MEDIA:
+        _MEDIA[stored] = media
+    return media
 
 
 def _read_effect(text: str, stored: str) -> Effect:

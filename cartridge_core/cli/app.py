@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import traceback
 from typing import TYPE_CHECKING
 
 import click
 
-from cartridge_core.cli.catalog import caps, list_, show
-from cartridge_core.cli.doctor import doctor
-from cartridge_core.cli.models import models
 from cartridge_core.cli.options import needs_verb
-from cartridge_core.cli.preflight import preflight
-from cartridge_core.cli.route import route
-from cartridge_core.cli.run import run as run_verb
 from cartridge_core.cli.terminal import Terminal
 from cartridge_core.cli.version import own_version
 from cartridge_core.errors import CartridgeError, Status
@@ -25,10 +20,39 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
+_VERBS = {
+    "caps": ("catalog", "caps"),
+    "check": ("check", "check"),
+    "doctor": ("doctor", "doctor"),
+    "list": ("catalog", "list_"),
+    "models": ("models", "models"),
+    "pack": ("pack", "pack"),
+    "preflight": ("preflight", "preflight"),
+    "route": ("route", "route"),
+    "run": ("run", "run"),
+    "show": ("catalog", "show"),
+}
+"""Where each verb is: the module and its command."""
+
 _USAGE = 2
 _ERROR = 10
 _INTERRUPTED = 130
 _NOBODY_READS = 141
+
+
+class _Verbs(click.Group):
+    """A group that imports a verb when it is asked for."""
+
+    def list_commands(self, _: click.Context) -> list[str]:
+        return sorted(_VERBS)
+
+    def get_command(self, _: click.Context, name: str) -> click.Command | None:
+        if name not in _VERBS:
+            return None
+        module, command = _VERBS[name]
+        found = getattr(importlib.import_module(f"cartridge_core.cli.{module}"), command)
+        assert isinstance(found, click.Command)  # noqa: S101 -- as the table says
+        return found
 
 
 def _show_version(context: click.Context, _: click.Parameter, value: bool) -> None:
@@ -37,7 +61,7 @@ def _show_version(context: click.Context, _: click.Parameter, value: bool) -> No
         context.exit()
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=_Verbs, invoke_without_command=True)
 @click.option(
     "--version",
     is_flag=True,
@@ -50,10 +74,6 @@ def _show_version(context: click.Context, _: click.Parameter, value: bool) -> No
 def _cartridge(context: click.Context) -> None:
     """Ask local AI models for capabilities."""
     needs_verb(context)
-
-
-for _verb in (list_, show, caps, route, preflight, run_verb, models, doctor):
-    _cartridge.add_command(_verb)
 
 
 def run(

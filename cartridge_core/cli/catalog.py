@@ -26,9 +26,9 @@ __all__ = ["caps", "list_", "show"]
 @click.pass_obj
 def list_(terminal: Terminal) -> None:
     """List what is installed, and what of it cannot be used."""
-    with terminal.registry() as registry:
-        rows = [_row(offer) for offer in registry.offers]
-        issues = registry.issues
+    with terminal.catalog() as catalog:
+        rows = [_row(offer) for offer in catalog.offers]
+        issues = catalog.issues
     document = {"cartridges": rows, "issues": issues}
     heading = _listed(rows) if rows or not issues else "no cartridge can be used"
     terminal.give(document, "\n".join([heading, *(f"unusable: {each}" for each in issues)]))
@@ -59,9 +59,9 @@ def _listed(rows: list[dict[str, object]]) -> str:
 @click.pass_obj
 def show(terminal: Terminal, cartridge_id: str) -> None:
     """Show a cartridge's descriptor."""
-    with terminal.registry() as registry:
-        found = {offer.id: offer for offer in registry.offers}
-        issues = "".join(f" {issue}" for issue in registry.issues)
+    with terminal.catalog() as catalog:
+        found = {offer.id: offer for offer in catalog.offers}
+        issues = "".join(f" {issue}" for issue in catalog.issues)
     if cartridge_id not in found:
         ids = ", ".join(found) or "none"
         msg = f"no usable cartridge has the id {cartridge_id!r}; installed: {ids}.{issues}"
@@ -88,8 +88,8 @@ def _shown(offer: Offer) -> str:
 @click.pass_obj
 def caps(terminal: Terminal) -> None:
     """List every cap with its cartridge and its arguments."""
-    with terminal.registry() as registry:
-        found = [(offer, cap) for offer in registry.offers for cap in offer.descriptor.caps]
+    with terminal.catalog() as catalog:
+        found = [(offer, cap) for offer in catalog.offers for cap in offer.descriptor.caps]
     text = "\n\n".join(_cap_text(offer, cap) for offer, cap in found)
     document = [_cap_row(offer, cap) for offer, cap in found]
     terminal.give(document, text or "no cap is offered; `cartridge list` says what is installed")

@@ -31,16 +31,16 @@ def route(
     explain: bool,
 ) -> None:
     """Say which cartridge serves the request CAP, a cap URN."""
-    with terminal.registry() as registry:
+    with terminal.router() as router:
         if explain:
-            explanation = registry.explain(
+            explanation = router.explain(
                 cap, mode, cartridge_id=cartridge_id, prefer=prefer, model_spec=model_spec
             )
             terminal.give(explanation, str(explanation))
             if explanation.chosen is not None:
                 return
         # What cannot be routed ends in the error, after its explanation.
-        found = registry.route(
+        found = router.route(
             cap, mode, cartridge_id=cartridge_id, prefer=prefer, model_spec=model_spec
         )
     document = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import itertools
 import json
@@ -9,12 +10,15 @@ import re
 import sys
 import zipfile
 from importlib.abc import MetaPathFinder
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+import importlib_metadata
 import pytest
 
+from cartridge_core._finders import finders
 from cartridge_core.discovery import Discovered, discover
 
 if TYPE_CHECKING:
@@ -910,6 +914,45 @@ class RaisingFinder(MetaPathFinder):
 
     def find_distributions(self, context: object) -> list[object]:
         raise RuntimeError("the index is locked")  # noqa: EM101, TRY003 -- a test's own
+
+
+class ElsewhereFinder(MetaPathFinder):
+    """Somebody's finder that lists what does not stand in the folder it is asked about."""
+
+    def __init__(self, info: Path) -> None:
+        self.info = info
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        """Find nothing."""
+
+    def find_distributions(self, context: object) -> list[object]:
+        return [importlib.metadata.PathDistribution(self.info)]
+
+
+def test_what_somebodys_finder_lists_is_found(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A finder of sys.meta_path may know distributions that stand in no folder of the path."""
+    site.plugin("far")
+    (info,) = site.folder.glob("*.dist-info")
+    info = info.rename(tmp_path / f"elsewhere-{info.name}")
+    assert ids(site.discover()) == []
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, ElsewhereFinder(info)])
+    assert ids(site.discover()) == ["far-letters"]
+
+
+@pytest.mark.parametrize("finder", [PathFinder, importlib_metadata.MetadataPathFinder()])
+def test_a_folder_is_listed_as_the_usual_finders_list_it(
+    finder: MetaPathFinder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is installed here is found without asking a finder, and is the same."""
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, finder])
+    (short,) = finders()
+    for folder in sys.path:
+        listed = importlib_metadata.distributions(path=[folder])
+        # Nothing public says where a distribution lies.
+        places = {str(getattr(one, "_path", one)) for one in listed}
+        assert {str(getattr(one, "_path", one)) for one in short(folder)} == places
 
 
 @pytest.mark.parametrize("place", [0, 99], ids=["first-of-all", "last-of-all"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import importlib
 import json
 
 import pytest
@@ -518,7 +517,6 @@ def test_error_a_trust_that_is_none_is_named():
 @pytest.fixture
 def empty_path(monkeypatch):
     """Leave nothing to discover."""
-    importlib.import_module("importlib_metadata")  # discovery imports it when it is first needed
     monkeypatch.setattr("sys.path", [])
     for name in ("PLUGINS", "PACKS", "PREFER", "STRICT", "OFFLINE"):
         monkeypatch.delenv(f"CARTRIDGE_{name}", raising=False)

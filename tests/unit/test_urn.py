@@ -8,9 +8,11 @@ from typing import cast
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from cartridge_core._urn_grammar import _read_any
+from cartridge_core._urn_grammar import read as read_tags
 from cartridge_core.errors import InvalidArgumentError, UrnError
 from cartridge_core.urn import CapUrn, Effect, Grade, MediaUrn, TaggedUrn
 
@@ -355,6 +357,28 @@ def read(urn_class, text):
         return urn_class.parse(text), None
     except UrnError as exc:
         return None, exc
+
+
+# Joined, these are well-formed, or malformed by little.
+PIECES = st.sampled_from([*'ab=;"1Aé*?\\', "in", "media:x;y"])
+
+
+def outcome(read_text, text):
+    """What is read, or what is said against it."""
+    try:
+        return read_text(text)
+    except UrnError as exc:
+        return str(exc)
+
+
+@FEW
+@given(st.lists(PIECES, max_size=14))
+@example(list('a="b";in"x'))
+@example(list('a=";b"c"'))
+def test_the_short_way_reads_what_the_long_way_reads(pieces):
+    """A plain text is read faster, and not otherwise."""
+    text = "x:" + "".join(pieces)
+    assert outcome(read_tags, text) == outcome(_read_any, text)
 
 
 @st.composite
