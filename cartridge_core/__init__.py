@@ -9,8 +9,8 @@ One registry for local AI models.
         result = registry.call("cap:generate-embeddings", ["tea", "coffee"])
 
 `Registry` is what callers need; `hookimpl`, `Descriptor`, `Pack`, `Context` and `Result` are what
-authors of cartridges need; `cartridge_core.errors` has every error, ``tasks`` typed one-liners and
-``testing`` the author's kit.
+authors of cartridges need; `cartridge_core.errors` has every error, ``tasks`` typed one-liners,
+``verification`` what runs a pack's golden vectors, and ``testing`` the author's kit.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ logging.getLogger("cartridge").addHandler(logging.NullHandler())
 
 def __getattr__(name: str) -> object:
     """Import what is asked for first now: a program pays for no more of core than it uses."""
-    if name in {"tasks", "testing"}:
+    if name in {"tasks", "testing", "verification"}:
         return importlib.import_module(f"cartridge_core.{name}")
     for module, names in _WHERE.items():
         if name in names:
@@ -179,4 +179,4 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     """Name what can be asked for."""
-    return [*globals(), *__all__, "tasks", "testing"]
+    return [*globals(), *__all__, "tasks", "testing", "verification"]

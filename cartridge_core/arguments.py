@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Arguments", "bind", "bind_options", "bind_parameters", "check_main"]
 
 
-@attrs.frozen
+@attrs.define
 class Arguments:
     """The arguments of one call, checked and with declared defaults filled in."""
 
@@ -49,20 +49,21 @@ def bind(cap: Cap, given: Mapping[str, object], value: object = None) -> Argumen
             breaks its rule.
     """
     pack = cap.pack_arg
-    rest = {name: item for name, item in given.items() if item is not None}
+    rest = dict(given)
     spec: object = None
     if pack is not None:
-        spec = rest.pop(pack.name, None)
         if pack is cap.main and value is not None:
+            spec = rest.get(pack.name)
             if spec is not None and spec is not value:
                 msg = f"{pack.name} is the main argument of {cap.urn}: it was given twice"
                 raise InvalidArgumentError(msg, arg=pack.name, value=spec)
-            spec = value
-        spec = _one(cap, pack, spec)
+            rest[pack.name] = value
+        spec = _take(cap, (pack,), rest).get(pack.name)
     options = _take(cap, cap.open_args, rest)
     parameters = _take(cap, cap.session_args, rest)
-    for name in rest:
-        raise _undeclared(cap, name, rest[name])
+    for name, item in rest.items():
+        if item is not None:
+            raise _undeclared(cap, name, item)
     model_spec = cast("str | os.PathLike[str] | None", spec)
     return Arguments(options, parameters=parameters, model_spec=model_spec)
 
@@ -128,20 +129,18 @@ def _take(cap: Cap, args: Iterable[Arg], rest: dict[str, object]) -> dict[str, o
     taken: dict[str, object] = {}
     for arg in args:
         value = rest.pop(arg.name, None)
-        if value is not None or arg.required or arg.has_default:
-            taken[arg.name] = _one(cap, arg, value)
+        if value is not None:
+            taken[arg.name] = arg.check(value)
+        elif arg.has_default:
+            taken[arg.name] = arg.default
+        elif arg.required:
+            raise _missing(cap, arg)
     return taken
 
 
-def _one(cap: Cap, arg: Arg, value: object) -> object:
-    if value is not None:
-        return arg.check(value)
-    if arg.has_default:
-        return arg.default
-    if arg.required:
-        msg = f"{cap.urn} needs the argument {arg.name}: {arg.description or 'it has no default'}"
-        raise InvalidArgumentError(msg, arg=arg.name, rule="required")
-    return None
+def _missing(cap: Cap, arg: Arg) -> InvalidArgumentError:
+    msg = f"{cap.urn} needs the argument {arg.name}: {arg.description or 'it has no default'}"
+    return InvalidArgumentError(msg, arg=arg.name, rule="required")
 
 
 def _undeclared(cap: Cap, name: str, value: object) -> InvalidArgumentError:

@@ -33,6 +33,8 @@ _OF_MODE = {
     IoMode.STREAMING: ("cartridge_push", "cartridge_pull", "cartridge_flush"),
 }
 
+_FINAL = ResultKind.FINAL  # read once: Python 3.11 takes 0.15 µs to find a member of an enum
+
 # What must not travel on as it is: it would end the caller's loop or program.
 _ESCAPES = (StopIteration, StopAsyncIteration, GeneratorExit, SystemExit, KeyboardInterrupt)
 
@@ -116,9 +118,7 @@ class Binding:
         self, cartridge_id: str, pack: Pack | None, options: Mapping[str, object]
     ) -> PreflightReport:
         """Check what only this machine can answer."""
-        found = self._call(
-            "cartridge_preflight", cartridge_id=cartridge_id, pack=pack, options=options
-        )
+        found = self._call("cartridge_preflight", cartridge_id, pack, options)
         if not isinstance(found, PreflightReport):
             msg = "cartridge_preflight"
             raise self._broken(msg, found, "a PreflightReport")
@@ -132,13 +132,7 @@ class Binding:
         context: Context,
     ) -> object:
         """Load a cartridge; give the plugin's handle."""
-        handle = self._call(
-            "cartridge_open",
-            cartridge_id=cartridge_id,
-            pack=pack,
-            options=options,
-            context=context,
-        )
+        handle = self._call("cartridge_open", cartridge_id, pack, options, context)
         if handle is None:
             msg = "cartridge_open"
             raise self._broken(msg, handle, "a handle")
@@ -146,19 +140,13 @@ class Binding:
 
     def close(self, handle: object) -> None:
         """Unload a cartridge."""
-        self._call("cartridge_close", handle=handle)
+        self._call("cartridge_close", handle)
 
     def session_begin(
         self, handle: object, cap: str, parameters: Mapping[str, object], context: Context
     ) -> object:
         """Begin a session; give the plugin's session."""
-        session = self._call(
-            "cartridge_session_begin",
-            handle=handle,
-            cap=cap,
-            parameters=parameters,
-            context=context,
-        )
+        session = self._call("cartridge_session_begin", handle, cap, parameters, context)
         if session is None:
             msg = "cartridge_session_begin"
             raise self._broken(msg, session, "a session")
@@ -166,23 +154,23 @@ class Binding:
 
     def session_end(self, session: object) -> None:
         """End a session."""
-        self._call("cartridge_session_end", session=session)
+        self._call("cartridge_session_end", session)
 
     def infer(self, session: object, value: object) -> Result:
         """Take one whole input, give one FINAL result."""
-        found = self._call("cartridge_infer", session=session, value=value)
-        if not isinstance(found, Result) or found.kind is not ResultKind.FINAL:
+        found = self._call("cartridge_infer", session, value)
+        if not isinstance(found, Result) or found.kind is not _FINAL:
             msg = "cartridge_infer"
             raise self._broken(msg, found, "a FINAL Result")
         return found
 
     def push(self, session: object, chunk: object) -> None:
         """Take one chunk."""
-        self._call("cartridge_push", session=session, chunk=chunk)
+        self._call("cartridge_push", session, chunk)
 
     def pull(self, session: object) -> Result | None:
         """Work, and give the next result, or None."""
-        found = self._call("cartridge_pull", session=session)
+        found = self._call("cartridge_pull", session)
         if found is not None and not isinstance(found, Result):
             msg = "cartridge_pull"
             raise self._broken(msg, found, "a Result or None")
@@ -190,16 +178,17 @@ class Binding:
 
     def flush(self, session: object) -> None:
         """Note the end of the input."""
-        self._call("cartridge_flush", session=session)
+        self._call("cartridge_flush", session)
 
     def cancel(self, session: object) -> None:
         """Stop what the context's flag cannot reach, where the plugin has a hook for it."""
         if self.has_cancel:
-            self._call("cartridge_cancel", session=session)
+            self._call("cartridge_cancel", session)
 
-    def _call(self, hook: str, **arguments: object) -> object:
+    def _call(self, hook: str, *arguments: object) -> object:
+        """Call a hook with its arguments in the order of `HookSpecs`."""
         try:
-            return self._callers[hook](**arguments)
+            return self._callers[hook](*arguments)
         except _ESCAPES as exc:
             if is_interrupt(exc):
                 raise
@@ -212,13 +201,15 @@ class Binding:
 
 
 def _caller(manager: pluggy.PluginManager, hook: str) -> Callable[..., object]:
-    """Give what calls a hook: the plugin's own function where nothing is around it."""
+    """
+    Give what calls a hook with its arguments in the order of `HookSpecs`.
+
+    It is the plugin's own function where nothing is around it and it takes them in that order:
+    pluggy would choose among one, and take 3 µs for it.
+    """
     caller: pluggy.HookCaller = getattr(manager.hook, hook)
+    names = caller.spec.argnames if caller.spec is not None else ()
     implementations = caller.get_hookimpls()
-    spec = caller.spec
-    if len(implementations) == 1 and spec is not None:
-        only = implementations[0]
-        # pluggy would choose among one, and take 3 µs for it.
-        if set(only.argnames) == set(spec.argnames):
-            return only.function
-    return caller
+    if len(implementations) == 1 and implementations[0].argnames == names:
+        return implementations[0].function
+    return lambda *arguments: caller(**dict(zip(names, arguments, strict=True)))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from cartridge_core.arguments import bind_parameters
 from cartridge_core.errors import StateError, UnsupportedError
 from cartridge_core.session import Session
+from cartridge_core.threads import check_process
 from cartridge_core.urn import CapUrn
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class Cartridge:
             BusyError: As many sessions as it takes at once are open already, and none has ended
                 within the queue's time.
         """
+        check_process(self._pid)
         context = self._make_context()
         with self._lock:
             if self._closed or self._is_revoked:

@@ -71,6 +71,10 @@ class Context:
         parent: A context whose cancellation is this one's too.
         offline: Whether the network is forbidden; a parent's counts too.
         activity: The clock that its reports are signs of life for; a parent's, where not given.
+
+    Attributes:
+        once: Whether its session takes one input and ends then; the host's, which so need not ask
+            a process three times.
     """
 
     def __init__(
@@ -86,13 +90,14 @@ class Context:
         self.activity: Activity | None = activity
         if activity is None and parent is not None:
             self.activity = parent.activity
+        self.once = False
         self._loads: tuple[object, ...] = ()
         self._cancelled = False
         self._on_cancel: set[Callable[[], None]] | None = None
         self._lock = threading.RLock()  # a signal handler may cancel inside a cancel
         self._parent = parent
         self.offline: bool = offline or (parent is not None and parent.offline)
-        self.peer: Peer = _NoPeer() if peer is None else peer
+        self._peer = peer
 
     def progress(self, fraction: float, message: str = "") -> None:
         """
@@ -117,6 +122,11 @@ class Context:
         self._sign()
         if self.report is not None:
             self.report(Log(level, message))
+
+    @property
+    def peer(self) -> Peer:
+        """The host, which knows other cartridges."""
+        return _NoPeer() if self._peer is None else self._peer
 
     @property
     def cancelled(self) -> bool:

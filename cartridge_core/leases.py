@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import attrs
 
 from cartridge_core.errors import StateError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Mapping
 
     from cartridge_core.context import Context
     from cartridge_core.offers import Offer
-    from cartridge_core.pack import Pack
+    from cartridge_core.pack import Pack, Trust
     from cartridge_core.resident import Place, Resident
     from cartridge_core.worker.client import Worker
 
@@ -23,7 +23,7 @@ __all__ = ["Lease"]
 @attrs.define(eq=False)
 class Lease:
     """
-    The right to use an open cartridge until `release`; a context manager.
+    The right to use an open cartridge until `release`.
 
     Made by a `Loader`; `Residency` opens it.
     """
@@ -34,8 +34,11 @@ class Lease:
     offer: Offer
     pack: Pack | None
 
-    load: Callable[[Lease], Resident] = attrs.field(kw_only=True)
-    """Opens the cartridge, where it is not open yet."""
+    options: Mapping[str, object]
+    """The open arguments, defaults filled in."""
+
+    trust: Trust
+    """What the pack must prove."""
 
     keep: bool = attrs.field(kw_only=True)
     """Whether it stays loaded after the last lease."""
@@ -84,9 +87,3 @@ class Lease:
         place, self.place = self.place, None
         if place is not None:
             self.on_release(self, place)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.release()

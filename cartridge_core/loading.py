@@ -6,12 +6,14 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import attrs
+
 from cartridge_core.activation import Plugins
 from cartridge_core.context import Context
 from cartridge_core.errors import InvalidArgumentError, PreflightError
 from cartridge_core.leases import Lease
 from cartridge_core.pack import Pack, Trust
-from cartridge_core.preflight import core_checks
+from cartridge_core.preflight import complete, core_checks, disk_check
 from cartridge_core.queueing import FairQueue
 from cartridge_core.reports import PreflightReport
 from cartridge_core.residency import Residency
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from cartridge_core.discovery import Discovered
     from cartridge_core.limits import Limits
     from cartridge_core.offers import Index, Offer
-    from cartridge_core.progress import Log, Progress
     from cartridge_core.stats import Stats
     from cartridge_core.threads import HostThreads
     from cartridge_core.worker.client import Worker
@@ -65,7 +66,7 @@ class Loader:
         self._lock = threading.Lock()
         self._isolation = _read_isolation(isolation, self.index)
         self._limits = limits
-        self._residency = Residency(limits, stats, threads.run)
+        self._residency = Residency(limits, stats, threads.run, self._load)
         self._devices: dict[str, FairQueue] = {}
 
     @property
@@ -94,22 +95,23 @@ class Loader:
         finally:
             if worker is not None:
                 worker.end()
-        return PreflightReport((*checks, *report.checks), memory_bytes=report.memory_bytes)
+        report = complete(checks, report)
+        wants_model = pack is None and offer.descriptor.pack_arg is not None
+        room = disk_check(offer.descriptor) if wants_model else None
+        return report if room is None else attrs.evolve(report, checks=(*report.checks, room))
 
     def _activate(self, offer: Offer, context: Context) -> tuple[Worker | None, Binding]:
         """Give an offer's plugin where it is to run, and its process if that is not this one."""
         isolation = self._isolation.get(offer.id, offer.descriptor.isolation)
         if isolation == "process":
             return self._plugins.start(offer, context)
-        return None, self._plugins.here(offer)
+        return None, self._plugins.here(offer, context)
 
     def lease(
         self,
         offer: Offer,
         pack: Pack | None,
         options: Mapping[str, object],
-        context: Context,
-        report: Callable[[Progress | Log], None] | None = None,
         *,
         keep: bool,
         trust: Trust | None = None,
@@ -122,25 +124,21 @@ class Loader:
             offer: Which one.
             pack: Its model; None for a cartridge without a ``pack`` argument.
             options: Its open arguments, defaults filled in.
-            context: The caller's; its cancellation and peer are the open's too.
-            report: Takes what the cartridge says while it opens.
             keep: Whether it stays open after the lease.
             trust: What the pack must prove; None is the registry's.
             revoke: Ends the use that the lease is for, where the cartridge is taken away.
         """
-
-        def load(lease: Lease) -> Resident:
-            opening = Context(report, context.peer, parent=context)
-            opening.progress(0.0, f"Loading {offer.id}")
-            try:
-                return self._open(lease, options, opening, proof)
-            finally:
-                opening.close()
-
         proof = trust or self._trust
-        key = _key(offer, pack, options, proof)
-        on_release = self._residency.leave
-        return Lease(key, offer, pack, load=load, keep=keep, revoke=revoke, on_release=on_release)
+        return Lease(
+            _key(offer, pack, options, proof),
+            offer,
+            pack,
+            options,
+            proof,
+            keep=keep,
+            revoke=revoke,
+            on_release=self._residency.leave,
+        )
 
     def open(self, lease: Lease, context: Context) -> None:
         """
@@ -187,28 +185,37 @@ class Loader:
         """Unload everything that nobody uses."""
         self._residency.close()
 
-    def _open(
-        self, lease: Lease, options: Mapping[str, object], context: Context, trust: Trust
-    ) -> Resident:
-        offer, pack = lease.offer, lease.pack
+    def _load(self, lease: Lease, context: Context) -> Resident:
+        """Load for a caller; what he is told and may ask for is the cartridge's while it opens."""
+        opening = Context(context.report, context.peer, parent=context)
+        opening.progress(0.0, f"Loading {lease.offer.id}")
+        try:
+            return self._open(lease, opening)
+        finally:
+            opening.close()
+
+    def _open(self, lease: Lease, context: Context) -> Resident:
+        offer, pack, options = lease.offer, lease.pack, lease.options
+        limit_s = offer.descriptor.load_timeout_s
         if pack is not None:
-            _verify(pack, trust)
+            with context.blocking(f"verifying {pack.path}", limit_s):
+                _verify(pack, lease.trust)
         checks = core_checks(offer.descriptor)
         _check(offer, PreflightReport(checks))
         worker, binding = self._activate(offer, context)
         lease.runs_in(worker)
         try:
             found = binding.preflight(offer.hook_id, pack, options)
-            _check(offer, PreflightReport((*checks, *found.checks)))
+            _check(offer, complete(checks, found))
             self._residency.reserve(lease, found.memory_bytes or _declared_bytes(offer), context)
             context.check_cancelled()
-            with context.blocking(f"loading {offer.id}", offer.descriptor.load_timeout_s):
+            with context.blocking(f"loading {offer.id}", limit_s):
                 handle = binding.open(offer.hook_id, pack, options, context)
         except BaseException:
             if worker is not None:
                 worker.end()
             raise
-        return Resident(offer, binding, handle, worker, self._queues(offer))
+        return Resident(offer, binding, handle, worker, queues=self._queues(offer))
 
     def _queues(self, offer: Offer) -> tuple[FairQueue, ...]:
         """Give what its sessions need a place in: the device, where it has one, and itself."""
@@ -254,15 +261,21 @@ def _declared_bytes(offer: Offer) -> int:
 
 def _key(offer: Offer, pack: Pack | None, options: Mapping[str, object], trust: Trust) -> Hashable:
     """Name what a cartridge is opened with; where it runs is the same all the registry's life."""
-    return (offer.id, None if pack is None else pack.identity, _frozen(options), trust)
+    given = tuple([(name, _frozen(value)) for name, value in options.items()])
+    return (offer.id, None if pack is None else pack.identity, given, trust)
 
 
 def _frozen(value: object) -> Hashable:
+    if type(value) in _SCALARS:
+        return (type(value), value)  # with its type: 1, 1.0 and True are equal
     if isinstance(value, Mapping):
         return tuple(sorted((key, _frozen(item)) for key, item in value.items()))
     if isinstance(value, list | tuple):
         return tuple(_frozen(item) for item in value)
     return (type(value).__name__, repr(value))
+
+
+_SCALARS = frozenset({str, int, float, bool})
 
 
 def _verify(pack: Pack, trust: Trust) -> None:

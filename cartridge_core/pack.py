@@ -104,8 +104,9 @@ class Pack:
             path: A model file, a model folder, or the folder of a full pack; ``~`` is expanded.
 
         Raises:
-            LoadError: There is no such file or folder, it or something in it cannot be read, or
-                its descriptor or manifest is malformed.
+            LoadError: There is no such file or folder, it or something in it cannot be read, its
+                descriptor or manifest is malformed, or it has the manifest of a pack and no
+                descriptor.
         """
         named = Path(path).expanduser().absolute()
         try:
@@ -113,6 +114,7 @@ class Pack:
                 named.stat()
                 return cls(named.parent, named)
             if not (named / "descriptor.json").is_file():
+                _refuse_half(named / "manifest.json")
                 return cls(named, named)
             descriptor = _read_descriptor(named / "descriptor.json")
             artifacts = _read_artifacts(named / "manifest.json")
@@ -143,10 +145,11 @@ class Pack:
 
     def is_unchanged(self) -> bool:
         """Say whether the files are still what they were when the pack was made."""
+        look = os.stat
         try:
             # Spelt out, since every call asks.
             for path, inode, mode, size, mtime_ns in self._stamps:
-                now = os.stat(path)
+                now = look(path)
                 if now.st_mtime_ns != mtime_ns or now.st_size != size:
                     return False
                 if now.st_ino != inode or now.st_mode != mode:
@@ -206,6 +209,26 @@ def _read_descriptor(file: Path) -> Descriptor:
         return Descriptor.from_json(file.read_bytes())
     except InvalidArgumentError as exc:
         raise _malformed(file, exc) from exc
+
+
+def _refuse_half(file: Path) -> None:
+    """Refuse a folder without a descriptor whose manifest is a pack's: nothing would verify it."""
+    if not file.is_file():
+        return
+    try:
+        manifest = Fields(read_json(file.read_bytes(), "$"), "$")
+    except InvalidArgumentError:
+        return
+    if not {"schema_version", "digest_alg", "artifacts"} <= manifest.data.keys():
+        return  # a model's own file, which has this name for a reason of its own
+    if manifest.data.get("kind") == "weights-update":
+        msg = (
+            f"{file.parent} is a weights update, which cannot be opened: it replaces files of the "
+            "pack that it is for"
+        )
+    else:
+        msg = f"pack {file.parent}: it has manifest.json but no descriptor.json; fetch it again"
+    raise LoadError(msg)
 
 
 def _read_artifacts(file: Path) -> tuple[_Artifact, ...]:

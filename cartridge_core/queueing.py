@@ -39,9 +39,11 @@ class FairQueue:
         self._places = places
         self._timeout_s = timeout_s
         self._free = places
+        self._inside = 0
         self._lock = threading.Lock()
         self._waiting: deque[_Waiter] = deque()
         self._refusal: str | None = None
+        self._is_abandoned = False
 
     def enter(self, context: Context, on_wait: Callable[[str], None] | None = None) -> None:
         """
@@ -59,9 +61,11 @@ class FairQueue:
             StateError: No place is given any more.
         """
         with self._lock:
-            self._check_open()
+            if self._refusal is not None:
+                raise StateError(self._refusal)
             if self._free:
                 self._free -= 1
+                self._inside += 1
                 return
             waiter = _Waiter()
             self._waiting.append(waiter)
@@ -83,22 +87,39 @@ class FairQueue:
         finally:
             context.forget(waiter.awake.set)
         context.check_cancelled()
-        if not waiter.has_place:
-            self._check_open()
-            msg = (
-                f"{self._name}: all {self._places} are in use, and none came free within "
-                f"{self._timeout_s:g} s; try again later, or end what uses them"
-            )
-            raise BusyError(msg)
-
-    def leave(self) -> None:
-        """Give a place back; the one who waits longest gets it."""
         with self._lock:
-            if not self._waiting:
-                self._free += 1
+            if waiter.has_place and not self._is_abandoned:
+                self._inside += 1
                 return
-            waiter = self._waiting.popleft()
-            waiter.has_place = True
+            if self._refusal is not None:
+                raise StateError(self._refusal)
+        msg = (
+            f"{self._name}: all {self._places} are in use, and none came free within "
+            f"{self._timeout_s:g} s; try again later, or end what uses them"
+        )
+        raise BusyError(msg)
+
+    def leave(self) -> bool:
+        """
+        Give a place back; the one who waits longest gets it.
+
+        Returns:
+            Whether there was one to give back: none is after `abandon`.
+        """
+        with self._lock:
+            if self._is_abandoned:
+                return False
+            self._inside -= 1
+            self._pass_on()
+        return True
+
+    def _pass_on(self) -> None:
+        """Give a place to the next who waits; the lock is held."""
+        if not self._waiting:
+            self._free += 1
+            return
+        waiter = self._waiting.popleft()
+        waiter.has_place = True
         waiter.awake.set()
 
     def refuse(self, why: str) -> None:
@@ -109,14 +130,22 @@ class FairQueue:
         for waiter in waiting:
             waiter.awake.set()
 
-    def _check_open(self) -> None:
-        if self._refusal is not None:
-            raise StateError(self._refusal)
+    def abandon(self, why: str) -> int:
+        """
+        Do the same, and expect nothing back any more.
+
+        Returns:
+            How many are inside; 0 where it was abandoned before.
+        """
+        self.refuse(why)
+        with self._lock:
+            self._is_abandoned = True
+            left, self._inside = self._inside, 0
+        return left
 
     def _withdraw(self, waiter: _Waiter) -> None:
         with self._lock:
             if waiter in self._waiting:
                 self._waiting.remove(waiter)
-                return
-        if waiter.has_place:
-            self.leave()
+            elif waiter.has_place:
+                self._pass_on()

@@ -25,7 +25,10 @@ class Record(Mapping[str, object]):
     _data: dict[str, object]
 
     def __init__(self, data: Mapping[str, object]) -> None:
-        converted = {key: as_records(value) for key, value in data.items()}
+        converted = {
+            key: value if type(value) in _AS_THEY_ARE else as_records(value)
+            for key, value in data.items()
+        }
         object.__setattr__(self, "_data", converted)
 
     def __getitem__(self, key: str) -> object:
@@ -68,10 +71,14 @@ class Record(Mapping[str, object]):
 def as_records(value: object) -> object:
     """Turn every dict inside a plain value into a `Record`; other values come back as they are."""
     kind = type(value)
-    if kind is str or kind is Record:
+    if kind in _AS_THEY_ARE:
         return value
-    if isinstance(value, Mapping):
+    if kind is dict or isinstance(value, Mapping):
         return Record(cast("Mapping[str, object]", value))
     if isinstance(value, list):
         return [as_records(item) for item in value]
     return value
+
+
+_AS_THEY_ARE = frozenset({str, int, float, bool, bytes, type(None), Record})
+"""What has no dict inside that is to become a record; most values are one of these."""

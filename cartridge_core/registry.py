@@ -10,13 +10,10 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
-from cartridge_core import routing
 from cartridge_core.arguments import bind_options
-from cartridge_core.calls import Call, Calls, HostPeer
 from cartridge_core.cartridge import Cartridge
-from cartridge_core.context import Context
 from cartridge_core.descriptor import IoMode
-from cartridge_core.errors import DiscoveryError, InvalidArgumentError, NoRouteError
+from cartridge_core.errors import InvalidArgumentError, NoRouteError
 from cartridge_core.limits import Limits
 from cartridge_core.loading import Loader
 from cartridge_core.models import Models
@@ -24,12 +21,15 @@ from cartridge_core.pack import Trust
 from cartridge_core.progress import Phase
 from cartridge_core.reporting import Reporter
 from cartridge_core.router import Router, as_names
+from cartridge_core.running import Calls, HostContext
 from cartridge_core.stats import Stats
-from cartridge_core.threads import HostThreads
+from cartridge_core.threads import HostThreads, check_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from cartridge_core.calls import Call
+    from cartridge_core.context import Context
     from cartridge_core.descriptor import Descriptor
     from cartridge_core.discovery import Discovered
     from cartridge_core.offers import Offer
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from cartridge_core.reports import DiscoveryIssue, Explanation, PreflightReport
     from cartridge_core.resident import Loaded
     from cartridge_core.results import Result
+    from cartridge_core.routing import Route
     from cartridge_core.urn import CapUrn
 
 __all__ = ["Registry"]
@@ -82,7 +83,7 @@ class Registry:
         self._offline = offline
         self._stats = Stats()
         threads = HostThreads()
-        self._loader = Loader(
+        self._loader = loader = Loader(
             discovered,
             wrappers,
             trust=_trust(trust) or Trust.IF_SIGNED,
@@ -92,7 +93,7 @@ class Registry:
             threads=threads,
         )
         self._models = Models()
-        self._router = Router(self._loader, prefer)
+        self._router = Router(lambda: loader.index, prefer)
         self._calls = Calls(
             self._loader,
             self._models,
@@ -151,23 +152,16 @@ class Registry:
             InvalidArgumentError: ``trust`` or ``isolation`` is none of its words, or a limit is
                 not above 0.
         """
-        # Deferred: only a discovery needs it, as it does importlib_metadata.
-        from cartridge_core.discovery import discover  # noqa: PLC0415 -- see above
+        # Deferred: only a discovery needs it.
+        from cartridge_core import environment  # noqa: PLC0415 -- see above
 
-        environ = os.environ
-        listed = [path for path in environ.get("CARTRIDGE_PACKS", "").split(os.pathsep) if path]
-        allowed = _names(environ.get("CARTRIDGE_PLUGINS", "")) or None
         given = [packs] if isinstance(packs, str | os.PathLike) else packs
-        found = discover(packs=[*given, *listed], allowed=allowed)
-        if found.issues and _is_on(environ.get("CARTRIDGE_STRICT")):
-            msg = "\n".join(str(issue) for issue in found.issues)
-            raise DiscoveryError(msg, issues=tuple(found.issues))
         return cls(
-            found,
-            prefer=(*as_names(prefer), *_names(environ.get("CARTRIDGE_PREFER", ""))),
+            environment.discover_installed(given),
+            prefer=(*as_names(prefer), *environment.preferred()),
             wrappers=wrappers,
             trust=trust,
-            offline=_is_on(environ.get("CARTRIDGE_OFFLINE")),
+            offline=environment.is_offline(),
             isolation=isolation,
             limits=Limits(
                 memory_budget_bytes=memory_budget_bytes,
@@ -200,7 +194,7 @@ class Registry:
         cartridge_id: str | None = None,
         prefer: Iterable[str] = (),
         model_spec: _PathOrSpec | None = None,
-    ) -> routing.Route:
+    ) -> Route:
         """
         Choose the cartridge for a request, calling no plugin.
 
@@ -218,7 +212,7 @@ class Registry:
 
             UrnError: The cap URN is malformed.
         """
-        return self._router.find(
+        return self._router.route(
             cap, mode, cartridge_id=cartridge_id, prefer=prefer, model_spec=model_spec
         )
 
@@ -237,10 +231,9 @@ class Registry:
         Raises:
             UrnError: The cap URN is malformed.
         """
-        request = self._router.request(
+        return self._router.explain(
             cap, mode, cartridge_id=cartridge_id, prefer=prefer, model_spec=model_spec
         )
-        return routing.explain(self._loader.index, request)
 
     def preflight(
         self, cartridge_id: str, pack: Pack | _PathOrSpec | None = None, **options: object
@@ -292,6 +285,7 @@ class Registry:
 
             LoadError: The plugin or the model cannot be loaded.
         """
+        check_process(self._pid)
         proof = _trust(trust)
         offer = self._offer(cartridge_id)
         bound = bind_options(offer.descriptor, options)
@@ -301,8 +295,6 @@ class Registry:
             offer,
             found,
             bound,
-            context,
-            context.report,
             keep=False,
             trust=proof,
             revoke=lambda: cartridge.revoke(),  # noqa: PLW0108 -- it is made below
@@ -357,7 +349,7 @@ class Registry:
             CartridgeError: What the cartridge raised, unchanged.
         """
         spec = args.get("model_spec")
-        found = self._router.find(
+        found = self._router.route(
             cap, mode, cartridge_id=cartridge_id, prefer=prefer, model_spec=spec, value=value
         )
         quiet = on_progress is None
@@ -384,7 +376,7 @@ class Registry:
         Returns:
             A `Call`: iterate it for `Progress`, `Log` and `Result`.
         """
-        found = self._router.find(
+        found = self._router.route(
             cap,
             mode,
             usual_mode=IoMode.STREAMING,
@@ -438,10 +430,8 @@ class Registry:
 
     def _context(self, offer: Offer) -> Context:
         """Give what a cartridge driven by hand is told; what it says is logged."""
-        report = Reporter(offer.id, None).phase(Phase.LOAD)
-        context = Context(report, offline=self._offline)
-        context.peer = HostPeer(self._calls, context, (offer.id,))
-        return context
+        report = Reporter(offer.id, None, Phase.LOAD).report
+        return HostContext(self._calls, (offer.id,), report=report, offline=self._offline)
 
     def _offer(self, cartridge_id: object) -> Offer:
         offer = self._loader.index.get(cartridge_id) if isinstance(cartridge_id, str) else None
@@ -475,11 +465,3 @@ def _trust(trust: str | None) -> Trust | None:
         words = ", ".join(repr(word.value) for word in Trust)
         msg = f"trust is {trust!r}; it is one of {words}"
         raise InvalidArgumentError(msg, arg="trust", value=trust) from None
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def _is_on(text: str | None) -> bool:
-    return text is not None and text.strip().lower() not in {"", "0", "false", "no", "off"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from cartridge_core.progress import Log, Phase, Progress
@@ -12,7 +13,7 @@ from cartridge_core.progress import Log, Phase, Progress
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Reporter"]
+__all__ = ["Reporter", "quiet_reporter"]
 
 _STEP = 0.05
 """Progress of a load and an inference is told in steps of this part of the phase."""
@@ -25,53 +26,60 @@ class Reporter:
     Args:
         cartridge_id: Who speaks.
         emit: Takes the events; None drops them. Log lines go to `logging` all the same.
+        phase: The phase that it speaks of.
 
     Attributes:
         told_s: When the caller was last told something, on the monotonic clock.
     """
 
-    def __init__(self, cartridge_id: str, emit: Callable[[Progress | Log], None] | None) -> None:
+    def __init__(
+        self,
+        cartridge_id: str,
+        emit: Callable[[Progress | Log], None] | None,
+        phase: Phase = Phase.DOWNLOAD,
+    ) -> None:
         self._cartridge_id = cartridge_id
         self._emit = emit
         self._lock = threading.RLock()  # dropping a call may cancel inside a report
         self._told = 0.0
         self._last_message = ""
-        self._last_phase = Phase.DOWNLOAD
-        self._next_step: dict[Phase, float] = {}
         self.told_s = time.monotonic()
+        self.begin(phase)
 
-    def phase(self, phase: Phase) -> Callable[[Progress | Log], None]:
-        """Give what takes a cartridge's reports during a phase."""
+    def begin(self, phase: Phase) -> None:
+        """Take what is said from here on for a phase's."""
+        self._phase = phase
+        self._next_step = 0.0
 
-        def report(event: Progress | Log) -> None:
-            if isinstance(event, Log):
-                self.log(event)
-            else:
-                self.tell(phase, event.fraction, event.message)
+    def report(self, event: Progress | Log) -> None:
+        """Take what a cartridge says."""
+        if isinstance(event, Log):
+            self.log(event)
+        else:
+            self.tell(event.fraction, event.message)
 
-        return report
-
-    def tell(self, phase: Phase, fraction: float, message: str = "") -> None:
+    def tell(self, fraction: float, message: str = "", *about: object) -> None:
         """
-        Report how far a phase is.
+        Report how far the phase is.
 
         Args:
-            phase: The phase.
             fraction: In [0, 1] of the phase; of a load and an inference every 5 % is told.
             message: One line for a person.
+            *about: What its ``%s`` stand for, as in `logging`.
         """
         if self._emit is None:
             return
         # The lock is held until the event is given: reports come from any thread.
         with self._lock:
+            phase = self._phase
             if phase is not Phase.DOWNLOAD:
-                if fraction < self._next_step.get(phase, fraction):
+                if max(fraction, 0.0) < self._next_step:
                     return
-                self._next_step[phase] = min(1.0, fraction + _STEP)
+                self._next_step = min(1.0, fraction + _STEP)
             self._told = max(self._told, phase.scale(fraction))
-            self._last_message, self._last_phase = message, phase
+            self._last_message = message % about if about else message
             self.told_s = time.monotonic()
-            self._emit(Progress(self._told, message, phase=phase))
+            self._emit(Progress(self._told, self._last_message, phase=phase))
 
     def log(self, event: Log) -> None:
         """Pass a line on, and note it under ``cartridge.<id>``."""
@@ -100,7 +108,7 @@ class Reporter:
             try:
                 self.told_s = time.monotonic()
                 message = f"Still at work: {self._last_message}".rstrip(": ")
-                offer(Progress(self._told, message, phase=self._last_phase))
+                offer(Progress(self._told, message, phase=self._phase))
             finally:
                 self._lock.release()
 
@@ -108,3 +116,9 @@ class Reporter:
         """Report the end of the call."""
         if self._emit is not None:
             self._emit(Progress(1.0))
+
+
+@lru_cache(maxsize=256)
+def quiet_reporter(cartridge_id: str) -> Reporter:
+    """Give the reporter of calls whose caller wants no events: there is nothing to keep apart."""
+    return Reporter(cartridge_id, None)

@@ -23,12 +23,16 @@ if TYPE_CHECKING:
     from cartridge_core.context import Context
     from cartridge_core.leases import Lease
     from cartridge_core.limits import Limits
+    from cartridge_core.resident import Resident
     from cartridge_core.stats import Stats
     from cartridge_core.worker.client import Worker
 
 __all__ = ["Residency"]
 
 _log = logging.getLogger("cartridge.residency")
+
+# Read once: Python 3.11 takes 0.15 µs to find a member of an enum.
+_READY, _BUSY, _STUCK = LoadState.READY, LoadState.BUSY, LoadState.STUCK
 
 _WAIT_S = 0.05
 """How often one who waits looks whether he was cancelled."""
@@ -44,17 +48,23 @@ class Residency:
         limits: Memory, and how long things may take.
         stats: Counts what happens.
         run: Runs a job on another thread.
+        load: Opens what a lease is for; takes the context of who waits for it.
     """
 
     def __init__(
-        self, limits: Limits, stats: Stats, run: Callable[[Callable[[], None]], None]
+        self,
+        limits: Limits,
+        stats: Stats,
+        run: Callable[[Callable[[], None]], None],
+        load: Callable[[Lease, Context], Resident],
     ) -> None:
         self._limits = limits
         self._stats = stats
         self._run = run
+        self._open = load
         self._places = Places(stats)
         self._room = Room(self._places, limits, stats)
-        self._leases: dict[Place, list[Lease]] = {}
+        self._leases: dict[Lease, Place] = {}
         self._failures = Failures()
         self._crossings = Crossings()
         self._closed = False
@@ -96,7 +106,7 @@ class Residency:
         place, is_first = self._join(lease, context)
         if is_first:
             self._load(lease, place, context)
-        elif not place.settled.is_set():
+        elif place.resident is None:
             self._wait_for_load(place, context)
         error = place.error
         if error is not None:
@@ -106,42 +116,39 @@ class Residency:
 
     def _join(self, lease: Lease, context: Context) -> tuple[Place, bool]:
         """Give the place a lease is for, and whether it is the lease's to load."""
-        check_process(self._pid)
         while True:
             with self._places.lock:
                 if self._closed:
                     msg = "the registry is closed; discover a new one"
                     raise StateError(msg)
-                _check_revoked(lease)
+                if lease.is_revoked:
+                    raise _revoked(lease)
                 place = self._places.by_key.get(lease.key)
+                is_first = place is None
                 if place is None:
                     self._failures.check(lease.key)
-                    place = Place(lease.key, lease.offer, lease.pack, keep=lease.keep)
+                    place = Place(lease.key, lease.offer, lease.pack)
                     self._places.by_key[lease.key] = place
-                    self._enter(lease, place, context)
-                    return place, True
-                if place.state is LoadState.STUCK:
+                if place.state is _STUCK:
                     raise StateError(_stuck(place))
                 if place.takes_users:
-                    self._enter(lease, place, context)
-                    place.keep = place.keep or lease.keep
-                    return place, False
+                    lease.place, lease.opening = place, context
+                    self._leases[lease] = place
+                    place.users += 1
+                    if lease.keep:
+                        place.keep = True
+                    else:
+                        place.by_hand += 1
+                    if place.state is _READY:
+                        place.state = _BUSY
+                    return place, is_first
             self._wait_for(place, place.wait_to_go, self._limits.queue_timeout_s, context)
-
-    def _enter(self, lease: Lease, place: Place, context: Context) -> None:
-        lease.place = place
-        lease.opening = context
-        self._leases.setdefault(place, []).append(lease)
-        place.users += 1
-        place.by_hand += not lease.keep
-        if place.state is LoadState.READY:
-            place.state = LoadState.BUSY
 
     def _load(self, lease: Lease, place: Place, context: Context) -> None:
         """Run a lease's load; what comes of it is in its place."""
         try:
             with context.loading(place):
-                resident = lease.load(lease)
+                resident = self._open(lease, context)
         except BaseException as exc:  # it is raised by the lease, and shared with who waits
             self._fail(place, exc)
             return
@@ -213,17 +220,17 @@ class Residency:
     def leave(self, lease: Lease, place: Place) -> None:
         """Note that a lease was released; the last user of what nobody keeps unloads it."""
         with self._places.lock:
-            self._leases[place].remove(lease)
+            del self._leases[lease]
             place.users -= 1
-            place.by_hand -= not lease.keep
+            if not lease.keep:
+                place.by_hand -= 1
             if place.users:
                 return
-            del self._leases[place]
             place.idle_since_s = time.monotonic()
             is_known = self._places.by_key.get(place.key) is place and not self._closed
             stays = place.keep and is_known and not place.is_wanted
-            if place.state is LoadState.BUSY and stays:
-                place.state = LoadState.READY
+            if place.state is _BUSY and stays:
+                place.state = _READY
                 return
             if place.resident is None:
                 return
@@ -234,7 +241,7 @@ class Residency:
         """Let go of a cartridge that does not stop: end its process, or mark it stuck."""
         with self._places.lock:
             place = lease.place
-            if place is None or lease not in self._leases.get(place, ()):
+            if place is None or self._leases.get(lease) is not place:
                 return
             worker, why = place.worker, _stuck(place)
             is_stuck = worker is None and place.state in {LoadState.LOADING, LoadState.BUSY}
@@ -272,7 +279,7 @@ class Residency:
             idle = [place for place in meant if place.is_idle]
             left = [place for place in meant if not place.is_idle]
             used = [place.seen() for place in left if place.state is not LoadState.UNLOADING]
-            leases = [lease for place in left for lease in self._leases.get(place, ())]
+            leases = [lease for lease, place in self._leases.items() if place in left]
             for place in meant if force else idle:
                 place.state = LoadState.UNLOADING
             for lease in leases if force else ():
@@ -341,10 +348,9 @@ class Residency:
         self._wait_until_gone(left)
 
 
-def _check_revoked(lease: Lease) -> None:
-    if lease.is_revoked:
-        msg = f"{lease.offer.id} was unloaded by force while it was being opened"
-        raise CancelledError(msg)
+def _revoked(lease: Lease) -> CancelledError:
+    msg = f"{lease.offer.id} was unloaded by force while it was being opened"
+    return CancelledError(msg)
 
 
 def _take_away(lease: Lease) -> None:

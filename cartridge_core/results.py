@@ -26,7 +26,8 @@ class ResultKind(enum.IntEnum):
     """Speech ended at ``end_s``; the payload is None and the segment's FINAL follows."""
 
 
-@attrs.frozen
+# With a dict of its own: made for every event, and so it is made in half the time.
+@attrs.frozen(slots=False)
 class Result:
     """One result of a session."""
 

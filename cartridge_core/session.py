@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import enum
 import threading
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from cartridge_core.arguments import check_main
 from cartridge_core.descriptor import IoMode
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from cartridge_core.descriptor import Descriptor
 
 __all__ = ["Session", "SessionState"]
+
+T = TypeVar("T")
 
 
 class SessionState(enum.Enum):
@@ -54,6 +56,11 @@ class SessionState(enum.Enum):
 
     ENDED = "ended"
     """Takes nothing; ending again is harmless."""
+
+
+# Read once: Python 3.11 takes 0.15 µs to find a member of an enum.
+_OPEN, _FLUSHED, _DRAINED, _CANCELLED, _ENDED = SessionState
+_BATCH, _STREAMING = IoMode.BATCH, IoMode.STREAMING
 
 
 class Session:
@@ -86,15 +93,14 @@ class Session:
         self._inside = threading.Lock()
         self._cancelling = threading.RLock()  # a signal handler may cancel inside a cancel
         self._cancel_asked = False
-        self._work = _Work(self._check_cancelled)
         self._session = binding.session_begin(handle, str(cap.urn), parameters, context)
-        self._state = SessionState.OPEN
+        self._state = _OPEN
 
     @property
     def state(self) -> SessionState:
         """Where the session is in its life."""
-        if self._context.cancelled and self._state is not SessionState.ENDED:
-            return SessionState.CANCELLED
+        if self._context.cancelled and self._state is not _ENDED:
+            return _CANCELLED
         return self._state
 
     @property
@@ -121,12 +127,10 @@ class Session:
         Source:
             Cartridge ABI 0.1, ``ctg_infer``.
         """
-        self._enter("infer", IoMode.BATCH)
+        self._enter("infer", _BATCH)
         try:
             checked = value if self._is_checked else check_main(self._cap, value)
-            with self._work:
-                result = self._binding.infer(self._session, checked)
-            return self._finish(result)
+            return self._finish(self._work(self._binding.infer, checked))
         finally:
             self._inside.release()
 
@@ -149,14 +153,13 @@ class Session:
         Source:
             Cartridge ABI 0.1, ``ctg_push``.
         """
-        self._enter("push", IoMode.STREAMING)
+        self._enter("push", _STREAMING)
         try:
-            if self._state is not SessionState.OPEN:
+            if self._state is not _OPEN:
                 msg = f"push after flush: the session is {self._state.value}; begin a new session"
                 raise StateError(msg)
             checked = chunk if self._is_checked else check_main(self._cap, chunk)
-            with self._work:
-                self._binding.push(self._session, checked)
+            self._work(self._binding.push, checked)
         finally:
             self._inside.release()
 
@@ -178,16 +181,15 @@ class Session:
         Source:
             Cartridge ABI 0.1, ``ctg_pull``.
         """
-        self._enter("pull", IoMode.STREAMING)
+        self._enter("pull", _STREAMING)
         try:
-            if self._state is SessionState.DRAINED:
+            if self._state is _DRAINED:
                 return None
-            with self._work:
-                result = self._binding.pull(self._session)
+            result = self._work(self._binding.pull)
             if result is not None:
                 return self._finish(result)
-            if self._state is SessionState.FLUSHED:
-                self._state = SessionState.DRAINED
+            if self._state is _FLUSHED:
+                self._state = _DRAINED
             return None
         finally:
             self._inside.release()
@@ -206,12 +208,11 @@ class Session:
         Source:
             Cartridge ABI 0.1, ``ctg_flush``.
         """
-        self._enter("flush", IoMode.STREAMING)
+        self._enter("flush", _STREAMING)
         try:
-            if self._state is SessionState.OPEN:
-                with self._work:
-                    self._binding.flush(self._session)
-                self._state = SessionState.FLUSHED
+            if self._state is _OPEN:
+                self._work(self._binding.flush)
+                self._state = _FLUSHED
         finally:
             self._inside.release()
 
@@ -222,7 +223,7 @@ class Session:
         Raises:
             StateError: Before `flush`, where the end would never be known; and as `pull`.
         """
-        if self._state is SessionState.OPEN and self._descriptor.mode is IoMode.STREAMING:
+        if self._state is _OPEN and self._descriptor.mode is _STREAMING:
             msg = "drain before flush: the session still takes input; call flush first"
             raise StateError(msg)
         return iter(self.pull, None)
@@ -237,7 +238,7 @@ class Session:
             Cartridge ABI 0.1, ``ctg_cancel``.
         """
         with self._cancelling:
-            if self._cancel_asked or self._state is SessionState.ENDED:
+            if self._cancel_asked or self._state is _ENDED:
                 return
             self._cancel_asked = True
             self._context.cancel()
@@ -255,9 +256,9 @@ class Session:
             raise self._occupied(msg)
         try:
             with self._cancelling:
-                if self._state is SessionState.ENDED:
+                if self._state is _ENDED:
                     return
-                self._state = SessionState.ENDED
+                self._state = _ENDED
             self._context.close()
             try:
                 self._binding.session_end(self._session)
@@ -274,24 +275,33 @@ class Session:
             use = "infer" if own == "batch" else "push, flush and pull"
             msg = f"{self._descriptor.id} has io.mode {own} and no {verb}; use {use}"
             raise UnsupportedError(msg)
-        if not self._inside.acquire(blocking=False):
+        if not self._inside.acquire(False):
             raise self._occupied(verb)
-        try:
-            self._check_usable(verb)
-        except BaseException:
+        if self._state is _ENDED or self._context.cancelled:
             self._inside.release()
-            raise
-
-    def _check_usable(self, verb: str) -> None:
-        if self._state is SessionState.ENDED:
+            if self._state is not _ENDED:
+                raise self._cancelled()
             msg = f"{verb} after end: begin a new session"
             raise StateError(msg)
-        self._check_cancelled()
 
-    def _check_cancelled(self, cause: BaseException | None = None) -> None:
+    def _work(self, hook: Callable[..., T], *given: object) -> T:
+        """Call a hook; however it ends, a cancelled session raises CancelledError."""
+        try:
+            found = hook(self._session, *given)
+        except CancelledError:
+            raise
+        except Exception as exc:
+            # A backend that was stopped often fails in words of its own.
+            if self._context.cancelled:
+                raise self._cancelled() from exc
+            raise
         if self._context.cancelled:
-            msg = f"the session on {self._descriptor.id} was cancelled; it takes only end"
-            raise CancelledError(msg) from cause
+            raise self._cancelled()
+        return found
+
+    def _cancelled(self) -> CancelledError:
+        msg = f"the session on {self._descriptor.id} was cancelled; it takes only end"
+        return CancelledError(msg)
 
     def _occupied(self, verb: str) -> StateError:
         msg = f"{verb} of {self!r} while a call is inside: one session, one thread at a time"
@@ -321,21 +331,3 @@ class Session:
 
     def __repr__(self) -> str:
         return f"<Session on {self._descriptor.id}: {self.state.value}>"
-
-
-class _Work:
-    """
-    A plugin at work in a session: however it ends, a cancelled session raises CancelledError.
-
-    A backend that was stopped often fails in words of its own.
-    """
-
-    def __init__(self, check_cancelled: Callable[[BaseException | None], None]) -> None:
-        self._check_cancelled = check_cancelled
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, exc: BaseException | None, traceback: object) -> None:
-        if exc is None or (isinstance(exc, Exception) and not isinstance(exc, CancelledError)):
-            self._check_cancelled(exc)

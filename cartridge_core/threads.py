@@ -22,22 +22,26 @@ _DEPTH = 8
 """How many events may wait for the caller."""
 
 
-class End:
+class _Sign:
+    """Stands among the events, and is none that the host waits for."""
+
+
+class End(_Sign):
     """The type of `END`, which stands after the last event or chunk."""
 
 
 END = End()
 
 
-class _Wanted:
-    """Stands among the events where the host asks for a chunk."""
+class _Wanted(_Sign):
+    """Stands where the host asks for a chunk."""
 
 
 _WANTED = _Wanted()
 
 
-class _Offered(Generic[T]):
-    """Stands among the events for one that the host says by itself."""
+class _Offered(_Sign, Generic[T]):
+    """Stands for an event that the host says by itself."""
 
     def __init__(self, event: T) -> None:
         self.event = event
@@ -181,15 +185,15 @@ class Exchange(Generic[T]):
         """
         if self._ended:
             return END
-        while isinstance(event := self._events.get(), _Wanted):
+        while isinstance(event := self._events.get(), _Sign):
+            if isinstance(event, End):
+                self._ended = True
+                self._events.put(END)  # for a second thread that waits too
+                return event
+            if isinstance(event, _Offered):
+                self._has_offered = False
+                return event.event
             self._chunks.put(END if more is None else more())
-        if isinstance(event, End):
-            self._ended = True
-            self._events.put(END)  # for a second thread that waits too
-            return event
-        if isinstance(event, _Offered):
-            self._has_offered = False
-            return event.event
         self._taken += 1
         if self._waits_for_room:
             self._waits_for_room = False

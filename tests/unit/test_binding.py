@@ -261,3 +261,41 @@ def test_wrapper_alone_is_no_plugin():
     """A wrapper's hooks do not stand in for those a plugin lacks."""
     with pytest.raises(AbiMismatchError, match="cartridge_infer"):
         bind(NoInfer(), Recorder())
+
+
+class InItsOwnOrder(BatchEcho):
+    @hookimpl
+    def cartridge_infer(self, value, session):  # type: ignore[override]
+        return Result(ResultKind.FINAL, session.echo(value))
+
+
+class WithoutTheSession(BatchEcho):
+    @hookimpl
+    def cartridge_infer(self, value):  # type: ignore[override]
+        return Result(ResultKind.FINAL, value)
+
+
+class WithOneOfItsOwn(BatchEcho):
+    @hookimpl
+    def cartridge_infer(self, session, value, suffix=""):
+        return Result(ResultKind.FINAL, f"{value}{suffix}")
+
+
+class Wrapper:
+    @hookimpl(wrapper=True)
+    def cartridge_infer(self, value):
+        result = yield
+        return Result(result.kind, f"{result.payload} of {value}")
+
+
+@pytest.mark.parametrize("wrappers", [[], [Wrapper()]], ids=["alone", "wrapped"])
+@pytest.mark.parametrize(
+    "plugin",
+    [InItsOwnOrder(), WithoutTheSession(), WithOneOfItsOwn()],
+    ids=["in-its-own-order", "without-one", "with-one-of-its-own"],
+)
+def test_a_hook_gets_its_arguments_by_name(plugin, wrappers):
+    """Their order is the plugin's own, and it need not take all of them."""
+    binding = bind(plugin, *wrappers)
+    result = binding.infer(begin(binding), "x")
+    assert result.payload == ("x of x" if wrappers else "x")

@@ -15,32 +15,33 @@ ROOT = Path(cartridge_core.__file__).parent
 ROWS = """
     __init__ __main__
     cli
-    tasks testing
+    tasks testing verification
     registry
+    running
     calls
     phases router
     cartridge loading models
     residency session
     room
     activation crossings leases places
-    resident
+    environment resident
     worker
-    binding discovery
-    _claims _pack_folders
-    _descriptor_files routing
-    hookspecs manifest preflight selection
-    arguments offers pack
+    binding discovery packmaking
+    _claims _pack_folders signing
+    _descriptor_files licences routing updates
+    golden hookspecs manifest preflight selection
+    arguments offers pack platforms
     queueing
     _known_plugins context descriptor
-    capdefs
-    capreading caprules
-    capparts
-    blocks modelspec schema signatures urn wire
+    _manifest_reading capdefs
+    _manifest_blocks capreading caprules
+    capparts signatures
+    _finders blocks digests floors modelspec schema urn wire
     _distributions _urn_tagged failures jsonfields limits
-    packing reporting schemarules threads watch
+    _ed25519 packing reporting schemarules threads watch
     _urn_grammar _urn_relations jsondata
     errors
-    activity progress records reports results stats
+    activity distances folders machine progress records reports results stats versions wholefiles
 """
 ROW = {unit: -number for number, row in enumerate(ROWS.split("\n")) for unit in row.split()}
 

@@ -249,3 +249,15 @@ def test_no_place_is_lost_or_given_twice(places):
         queue.enter(Context())
     with pytest.raises(BusyError):
         queue.enter(Context())
+
+
+def test_nothing_is_given_back_to_an_abandoned_queue():
+    """It says once how many were inside, and theirs are nobody's places any more."""
+    queue = FairQueue("a session", 3, 0.02)
+    queue.enter(Context())
+    queue.enter(Context())
+    assert queue.leave()
+    assert [queue.abandon("it was unloaded") for _ in range(2)] == [1, 0]
+    assert not queue.leave()
+    with pytest.raises(StateError, match="it was unloaded"):
+        queue.enter(Context())

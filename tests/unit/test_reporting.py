@@ -40,7 +40,8 @@ def reporter(events):
 )
 def test_a_phases_fraction_is_mapped_into_its_span(reporter, events, phase, fraction, told):
     """Each phase has its own part of the bar."""
-    reporter.tell(phase, fraction)
+    reporter.begin(phase)
+    reporter.tell(fraction)
     assert events[0].fraction == pytest.approx(told)
     assert events[0].phase is phase
 
@@ -48,8 +49,9 @@ def test_a_phases_fraction_is_mapped_into_its_span(reporter, events, phase, frac
 def test_progress_never_goes_backwards(reporter, events):
     """A cartridge that reports less than before does not move the bar back."""
     for fraction in (0.5, 0.2, 0.9, 0.1):
-        reporter.tell(Phase.DOWNLOAD, fraction)
-    reporter.tell(Phase.LOAD, 0.0)
+        reporter.tell(fraction)
+    reporter.begin(Phase.LOAD)
+    reporter.tell(0.0)
     fractions = [event.fraction for event in events]
     assert fractions == sorted(fractions)
 
@@ -57,15 +59,16 @@ def test_progress_never_goes_backwards(reporter, events):
 @pytest.mark.parametrize(("phase", "end"), [(Phase.LOAD, 0.35), (Phase.INFER, 0.95)])
 def test_load_and_infer_are_told_in_steps_of_five_percent(reporter, events, phase, end):
     """A thousand reports of a load or an inference become about twenty events."""
+    reporter.begin(phase)
     for number in range(1001):
-        reporter.tell(phase, number / 1000)
+        reporter.tell(number / 1000)
     assert 19 <= len(events) <= 22
     assert events[-1].fraction == pytest.approx(end)
 
 
 def test_a_log_line_carries_who_said_it(reporter, events):
     """A cartridge's line reaches the caller with the cartridge's id."""
-    reporter.phase(Phase.LOAD)(Log("warning", "slow disk"))
+    reporter.report(Log("warning", "slow disk"))
     assert events == [Log("warning", "slow disk", cartridge_id="fake-echo")]
 
 
@@ -84,7 +87,7 @@ def test_a_log_line_is_noted_even_where_no_event_is_wanted(caplog, level, number
 def test_a_quiet_reporter_tells_no_progress():
     """Where nobody takes events none are made."""
     quiet = Reporter("fake-echo", None)
-    quiet.tell(Phase.INFER, 0.5)
+    quiet.tell(0.5)
     quiet.done()
 
 
@@ -105,10 +108,10 @@ class Blocking:
 def test_progress_from_two_threads_never_goes_backwards():
     """What is told first is given first, also where the caller takes his time."""
     taker = Blocking()
-    reporter = Reporter("fake-echo", taker)
-    first = Background(lambda: reporter.tell(Phase.INFER, 0.2))
+    reporter = Reporter("fake-echo", taker, Phase.INFER)
+    first = Background(lambda: reporter.tell(0.2))
     assert taker.began.wait(_PATIENCE_S)
-    rest = [Background(partial(reporter.tell, Phase.INFER, part / 10)) for part in range(3, 10)]
+    rest = [Background(partial(reporter.tell, part / 10)) for part in range(3, 10)]
     threading.Event().wait(0.02)
     taker.go.set()
     for thread in (first, *rest):
@@ -121,8 +124,8 @@ def test_progress_from_two_threads_never_goes_backwards():
 def test_the_host_does_not_wait_to_speak_for_a_cartridge():
     """While an event is on its way to a slow caller there is nothing to say, and no wait."""
     taker = Blocking()
-    reporter = Reporter("fake-echo", taker)
-    telling = Background(lambda: reporter.tell(Phase.INFER, 0.2))
+    reporter = Reporter("fake-echo", taker, Phase.INFER)
+    telling = Background(lambda: reporter.tell(0.2))
     assert taker.began.wait(_PATIENCE_S)
     spoken: list[Progress] = []
     speaking = Background(lambda: reporter.keepalive(spoken.append, -1.0))
@@ -137,7 +140,8 @@ def test_the_host_repeats_what_was_told_last(reporter):
     """Before anything was told it says that much alone."""
     spoken: list[Progress] = []
     reporter.keepalive(spoken.append, -1.0)
-    reporter.tell(Phase.LOAD, 0.5, "half of it")
+    reporter.begin(Phase.LOAD)
+    reporter.tell(0.5, "half of it")
     reporter.keepalive(spoken.append, -1.0)
     reporter.queued("Waiting for a device")
     reporter.keepalive(spoken.append, -1.0)
@@ -155,7 +159,7 @@ def test_the_host_is_silent_where_something_was_told(reporter, tell):
     spoken: list[Progress] = []
     reporter.told_s -= 100
     if tell == "progress":
-        reporter.tell(Phase.INFER, 0.5)
+        reporter.tell(0.5)
     elif tell == "log":
         reporter.log(Log("info", "hello"))
     else:

@@ -15,6 +15,7 @@ from cartridge_core.context import Context
 from cartridge_core.errors import BackendError, BusyError, CancelledError, LoadError, StateError
 from cartridge_core.leases import Lease
 from cartridge_core.limits import Limits
+from cartridge_core.pack import Trust
 from cartridge_core.queueing import FairQueue
 from cartridge_core.residency import Residency
 from cartridge_core.resident import Resident
@@ -85,7 +86,8 @@ class House:
     def __init__(self, **limits):
         self.stats = Stats()
         given = {"grace_s": 0.1, "queue_timeout_s": PATIENCE_S, **limits}
-        self.residency = Residency(Limits(**given), self.stats, _run)
+        self.residency = Residency(Limits(**given), self.stats, _run, self._load)
+        self.makes: dict[Lease, Callable[[], Resident]] = {}
         self.binding = FakeBinding()
         self.loads: list[object] = []
 
@@ -95,22 +97,29 @@ class House:
         """Make a lease; ``load`` gives the handle, in a while where that is so."""
         offer = offer or offer_of()
 
-        def make(lease):
+        def make():
             self.loads.append(key)
             lease.runs_in(worker)
             handle = key if load is None else load()
-            queue = FairQueue("a session", 1, PATIENCE_S)
-            return Resident(offer, cast("Binding", self.binding), handle, worker, (queue,))
+            queues = (FairQueue("a session", 1, PATIENCE_S),)
+            return Resident(offer, cast("Binding", self.binding), handle, worker, queues=queues)
 
-        return Lease(
+        lease = Lease(
             key,
             offer,
             None,
-            load=make,
+            {},
+            Trust.OFF,
             keep=keep,
             revoke=revoke,
             on_release=self.residency.leave,
         )
+        self.makes[lease] = make
+        return lease
+
+    def _load(self, lease, context):
+        del context
+        return self.makes[lease]()
 
     def open(self, key="key", context=None, **given):
         lease = self.lease(key, **given)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
@@ -12,6 +11,7 @@ from cartridge_core.context import Context
 from cartridge_core.errors import BusyError, StateError
 from cartridge_core.queueing import FairQueue
 from cartridge_core.resident import Loaded, LoadState, Place, Resident
+from cartridge_core.testing.background import Background
 
 if TYPE_CHECKING:
     from cartridge_core.binding import Binding
@@ -71,36 +71,43 @@ def test_what_was_abandoned_holds_nothing(resident, device):
         resident.enter(Context())
 
 
-def test_error_one_who_comes_in_while_it_is_abandoned(device):
+def test_error_one_who_waits_while_it_is_abandoned(eventually):
     """He does not begin, and holds nothing."""
-
-    class Last:
-        """A queue in which the cartridge is abandoned just when a place is given."""
-
-        def enter(self, context, on_wait):
-            resident.abandon("it was unloaded")
-
-        def refuse(self, why):
-            pass
-
-        def leave(self):
-            pass
-
-    queues = (device, cast("FairQueue", Last()))
-    resident = Resident(OFFER, cast("Binding", None), "handle", queues=queues)
-    with pytest.raises(StateError, match="it was unloaded"):
-        resident.enter(Context())
-    assert is_free(device)
+    device, own = FairQueue("device gpu", 2, 30.0), FairQueue("a session", 1, 30.0)
+    resident = Resident(OFFER, cast("Binding", None), "handle", queues=(device, own))
+    resident.enter(Context())
+    told: list[str] = []
+    waiting = Background(lambda: resident.enter(Context(), told.append))
+    eventually(lambda: told)
+    resident.abandon("it was unloaded")
+    waiting.join(30.0)
+    assert isinstance(waiting.error, StateError)
+    assert device._free == 2
 
 
-def test_error_a_forked_process_begins_no_session(resident, device, monkeypatch):
-    """What is open is the parent's."""
-    pid = os.getpid()
-    monkeypatch.setattr(os, "getpid", lambda: pid + 1)
-    with pytest.raises(StateError, match="after a fork discover a new one in the child"):
-        resident.enter(Context())
-    monkeypatch.undo()
-    assert is_free(device)
+class AbandonsAtItsTurn(Context):
+    """A context of one whose turn has come just when the cartridge is abandoned."""
+
+    def __init__(self, resident):
+        super().__init__()
+        self._resident = resident
+
+    def check_cancelled(self):
+        self._resident.abandon("it was unloaded")
+
+
+def test_error_one_whose_turn_comes_when_it_is_abandoned(eventually):
+    """Nor does he begin who was given a place a moment before; nobody's place is lost."""
+    device, own = FairQueue("device gpu", 2, 30.0), FairQueue("a session", 1, 30.0)
+    resident = Resident(OFFER, cast("Binding", None), "handle", queues=(device, own))
+    resident.enter(Context())
+    told: list[str] = []
+    waiting = Background(lambda: resident.enter(AbandonsAtItsTurn(resident), told.append))
+    eventually(lambda: told)
+    resident.leave()
+    waiting.join(30.0)
+    assert isinstance(waiting.error, StateError)
+    assert device._free == 2
 
 
 def test_a_place_says_how_it_is():
