@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cartridge_core.errors import InvalidArgumentError
-from cartridge_gguf.machine import available_bytes
+from cartridge_core.machine import available_bytes
 
 if TYPE_CHECKING:
     from cartridge_gguf.files import ModelFiles

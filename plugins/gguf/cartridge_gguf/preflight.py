@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cartridge_core.machine import available_bytes
 from cartridge_core.preflight import core_checks
 from cartridge_core.reports import Check, PreflightReport
 from cartridge_gguf import memory
 from cartridge_gguf.files import ModelFiles
-from cartridge_gguf.machine import available_bytes, usable_cpus
+from cartridge_gguf.machine import usable_cpus
 from cartridge_gguf.options import LoadOptions
 
 if TYPE_CHECKING:

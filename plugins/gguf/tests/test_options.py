@@ -85,28 +85,3 @@ def test_a_containers_quota_counts(
     """A container that gets the time of two CPUs has two, however many it sees."""
     (tmp_path / "cpu.max").write_text(quota)
     assert machine.usable_cores(eight_cpus, tmp_path) == cores
-
-
-@pytest.mark.parametrize(
-    ("limit", "available"),
-    [
-        pytest.param(None, 900, id="no-container"),
-        pytest.param("max", 900, id="no-limit"),
-        pytest.param(str(500 * MIB), 500 - 300 + 100, id="limit"),
-        pytest.param(str(100 * MIB), 0, id="over-the-limit"),
-        pytest.param(str(5000 * MIB), 900, id="limit-above-the-machines"),
-    ],
-)
-def test_a_containers_limit_counts(tmp_path: Path, limit: str | None, available: int) -> None:
-    """A container's own limit, less what it has taken and would not give back."""
-    (tmp_path / "meminfo").write_text(f"MemTotal: 9 kB\nMemAvailable:   {900 * 1024} kB\n")
-    if limit is not None:
-        (tmp_path / "memory.max").write_text(limit)
-        (tmp_path / "memory.current").write_text(str(300 * MIB))
-        (tmp_path / "memory.stat").write_text(f"anon 1\ninactive_file {100 * MIB}\n")
-    assert machine.available_bytes(tmp_path / "meminfo", tmp_path) == available * MIB
-
-
-def test_a_system_that_does_not_tell(tmp_path: Path) -> None:
-    """Nothing is guessed."""
-    assert machine.available_bytes(tmp_path / "none", tmp_path) is None
