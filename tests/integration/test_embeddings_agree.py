@@ -78,6 +78,29 @@ def test_both_give_the_same_vectors(registry: Registry, folder: Path, file: Path
     assert float((by_torch.vectors * by_llama.vectors).sum(axis=1).min()) >= 0.999
 
 
+@pytest.mark.parametrize(
+    "texts",
+    [
+        pytest.param([], id="a21-no-text"),
+        pytest.param([""], id="a21-empty"),
+        pytest.param(["   "], id="a21-spaces"),
+        pytest.param(["\n\t"], id="a21-newline-and-tab"),
+        pytest.param(["\u3000"], id="a21-a-space-of-chinese"),
+        pytest.param(["", "a cat", " "], id="a21-blanks-among-others"),
+    ],
+)
+def test_both_have_one_rule_for_blank_texts(
+    registry: Registry, folder: Path, file: Path, texts: list[str]
+) -> None:
+    """No text gives no row of the right width; a blank one is embedded like any other."""
+    by_torch, by_llama = (
+        embed_text(registry, texts, model_spec=path).vectors for path in (folder, file)
+    )
+    assert by_torch.shape == by_llama.shape == (len(texts), 384)
+    assert by_torch.dtype == by_llama.dtype == "float32"
+    assert bool(((by_torch * by_llama).sum(axis=1) >= 0.999).all())
+
+
 def test_both_give_the_same_record(registry: Registry, folder: Path, file: Path) -> None:
     """Its fields are the same; one program reads what either says."""
     texts = ["a guitar on the street", "", "word " * 700]

@@ -16,6 +16,7 @@ from cartridge_core.errors import BackendError, LoadError
 from cartridge_torch._torch import (
     CPU_TOKENS,
     in_passes,
+    lanes,
     tokens_per_pass,
     use_threads,
     watch,
@@ -99,10 +100,16 @@ class Clip:
         self._limit = min(positions, tokenizer.model_max_length)
         self._patches: int = model.vision_model.embeddings.num_positions
         self._tokenizing = Tokenizing(self._preprocess, tokenizer)
-        self._text_pass = min(CPU_TOKENS, tokens_per_pass(model.text_model, model.device))
+        self.tokens_per_pass = min(CPU_TOKENS, tokens_per_pass(model.text_model, model.device))
+        self.lanes = lanes(model.device, threads)
         self._image_pass = tokens_per_pass(model.vision_model, model.device)
         self._hooks = watch(model)
         self._try()
+
+    @property
+    def pictures_per_pass(self) -> int:
+        """How many pictures go through the model at a time; 0 where there is no limit."""
+        return max(1, self._image_pass // self._patches) if self._image_pass else 0
 
     def _try(self) -> None:
         """
@@ -146,7 +153,7 @@ class Clip:
         """
         with working(context, self._threads, BackendError, "the model failed"):
             width = cast("torch.Tensor", batch.features["input_ids"]).shape[1]
-            parts = in_passes(batch.features, width, self._text_pass)
+            parts = in_passes(batch.features, width, self.tokens_per_pass)
             return _array([self._text_vectors(part) for part in parts])
 
     def pixels(self, images: Sequence[Image.Image], context: Context) -> torch.Tensor:
@@ -163,7 +170,7 @@ class Clip:
         Raises:
             BackendError: The processor failed.
         """
-        with working(context, self._threads, BackendError, "the image processor failed"):
+        with hearing(context), wrapped(BackendError, "the image processor failed"):
             return self._pixels(images)
 
     def forward_pixels(

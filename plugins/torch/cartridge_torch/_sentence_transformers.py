@@ -14,6 +14,7 @@ from cartridge_torch._torch import (
     CPU_TOKENS,
     choose_device,
     in_passes,
+    lanes,
     tokens_per_pass,
     use_threads,
     watch,
@@ -76,7 +77,8 @@ class Encoder:
         self._device = model.device
         self._threads = threads
         self._tokenizing = Tokenizing(self._preprocess, model.tokenizer)
-        self._pass = min(CPU_TOKENS, tokens_per_pass(model, model.device))
+        self.tokens_per_pass = min(CPU_TOKENS, tokens_per_pass(model, model.device))
+        self.lanes = lanes(model.device, threads)
         self._hooks = watch(model)
         # Asked of the model itself: its files may say otherwise, or not at all. And not by encode,
         # whose progress bar starts a thread of tqdm's that stays, even where it is switched off.
@@ -147,7 +149,7 @@ class Encoder:
         """Cut a batch into forward passes of a size that suits the CPU."""
         tokens = features.get("input_ids")
         if isinstance(tokens, torch.Tensor) and "attention_mask" in features:
-            return in_passes(features, tokens.shape[1], self._pass)
+            return in_passes(features, tokens.shape[1], self.tokens_per_pass)
         return iter([features])
 
     def _limit(self) -> int:

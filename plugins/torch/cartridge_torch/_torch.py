@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 from typing import TYPE_CHECKING, cast
 
 import torch  # noqa: TID253 -- one of the private files that import the backend
@@ -23,6 +24,7 @@ __all__ = [
     "CPU_TOKENS",
     "choose_device",
     "in_passes",
+    "lanes",
     "tokens_per_pass",
     "use_threads",
     "watch",
@@ -30,12 +32,16 @@ __all__ = [
     "wrapped",
 ]
 
-CPU_TOKENS = 2048
+CPU_TOKENS = 1024
 """Tokens of texts, padding included, of one forward pass on the CPU: larger ones are slower there
 (a batch of 32 x 256 takes a fifth more), need more memory, and answer a cancel later."""
 
 _CPU_PRODUCTS = 3_000_000_000
 """Multiplications between two questions whether to go on: some 100 ms of one core."""
+
+_MOST_LANES = 4
+"""More would only wait for one another: what torch does between its computations needs Python's
+lock."""
 
 _LARGE = 1_000_000
 """Numbers in a part of a layer that is asked for by itself."""
@@ -163,6 +169,20 @@ def tokens_per_pass(model: torch.nn.Module, device: torch.device) -> int:
         return 0
     weights = [one.numel() for layer in _layers(model) for one in layer.parameters()]
     return _CPU_PRODUCTS // max(weights, default=1)
+
+
+def lanes(device: torch.device, threads: int) -> int:
+    """
+    Give how many forward passes it is worth to have at once.
+
+    Args:
+        device: Where they run.
+        threads: CPU threads of each; 0 is torch's own setting.
+    """
+    if device.type != "cpu":
+        return 1
+    cpus = os.cpu_count() or 1
+    return max(1, min(_MOST_LANES, cpus // (threads or torch.get_num_threads())))
 
 
 def in_passes(

@@ -1,4 +1,4 @@
-"""Embed many texts: in batches that suit a tokenizer and a model, and in their own order."""
+"""Embed texts: the many of one call in batches that suit a model, single ones of many together."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
+from cartridge_torch.gathering import Gathering
 from cartridge_torch.tokenizing import CHARACTERS
 from cartridge_torch.vectors import check_finite
 
@@ -18,14 +19,26 @@ if TYPE_CHECKING:
     from cartridge_core.context import Context
     from cartridge_torch.tokenizing import Batch
 
-__all__ = ["Cut", "TextEncoder", "embed_texts"]
+__all__ = ["Cut", "TextEmbedding", "TextEncoder"]
 
 _LEAST_CHARACTERS = 32
 """What a text costs a tokenizer however short it is, as characters."""
 
+_CHARACTERS_OF_A_TOKEN = 4
+
+_MOST_UNEQUAL = 2
+"""How many times as long as the shortest text of a gathered batch the longest may be: all are
+padded to that."""
+
 
 class TextEncoder(Protocol):
-    """A model that makes vectors of texts."""
+    """A model that makes vectors of texts; may be used from several threads at once."""
+
+    tokens_per_pass: int
+    """How many tokens go through it at a time; 0 where there is no limit."""
+
+    lanes: int
+    """How many forward passes it is worth to have at once."""
 
     @property
     def dimension(self) -> int:
@@ -50,59 +63,141 @@ class Cut:
     """How many of them the model takes."""
 
 
-def embed_texts(
-    encoder: TextEncoder,
-    texts: Sequence[str],
-    prompt: str | None,
-    *,
-    batch_size: int,
-    on_cut: Callable[[Cut], None],
-    context: Context,
-) -> NDArray[np.float32]:
+@attrs.frozen
+class _Single:
+    """The only text of a call."""
+
+    text: str
+    prompt: str | None
+
+    @property
+    def characters(self) -> int:
+        """What it costs, as characters."""
+        return max(_LEAST_CHARACTERS, len(self.prompt or "") + len(self.text))
+
+
+class TextEmbedding:
     """
-    Embed texts; the longest first, so that texts of one length share a batch.
+    Embeds texts with a model.
 
     Args:
         encoder: The model.
-        texts: The texts.
-        prompt: What goes before every text.
-        batch_size: How many texts are taken at a time; fewer where they are long.
-        on_cut: Told of every text that is too long, before its batch is computed.
-        context: Takes the progress, and says whether to go on.
-
-    Returns:
-        float32, shape ``(texts, dimension)``, in the order of ``texts``, as the model gives them.
-
-    Raises:
-        BackendError: The backend failed, or gave numbers that are not finite.
-
-        CancelledError: The context was cancelled; the model can be used further.
     """
-    import numpy as np
 
-    vectors = np.empty((len(texts), encoder.dimension), dtype=np.float32)
-    order = sorted(range(len(texts)), key=lambda row: -len(texts[row]))
-    done = 0
-    for rows in _batches(order, texts, len(prompt or ""), batch_size):
-        batch = encoder.tokenize([texts[row] for row in rows], prompt, context)
-        for place in sorted(batch.cuts, key=lambda place: rows[place]):
-            on_cut(Cut(rows[place], batch.cuts[place], limit=batch.limit))
-        vectors[rows] = encoder.forward(batch, context)
-        done += len(rows)
-        context.progress(done / len(order), f"{done} of {len(order)} embedded")
-    check_finite(vectors)
-    return vectors
+    def __init__(self, encoder: TextEncoder) -> None:
+        self._encoder = encoder
+        self._gathering = Gathering(self._embed_gathered, self._fits, lanes=encoder.lanes)
+
+    def embed(
+        self,
+        texts: Sequence[str],
+        prompt: str | None,
+        *,
+        batch_size: int,
+        on_cut: Callable[[Cut], None],
+        context: Context,
+    ) -> NDArray[np.float32]:
+        """
+        Embed texts.
+
+        Args:
+            texts: The texts. One alone may share a forward pass with those of other calls.
+            prompt: What goes before every text.
+            batch_size: How many texts are taken at a time; fewer where they are long.
+            on_cut: Told of every text that is too long.
+            context: Takes the progress, and says whether to go on.
+
+        Returns:
+            float32, shape ``(texts, dimension)``, in the order of ``texts``, as the model gives
+            them.
+
+        Raises:
+            BackendError: The backend failed, or gave numbers that are not finite.
+
+            CancelledError: The context was cancelled; the model can be used further.
+        """
+        if len(texts) == 1 and self._fits([single := _Single(texts[0], prompt)], single):
+            vectors, cut = self._gathering.call(single, context)
+            if cut is not None:
+                on_cut(cut)
+            context.progress(1.0, "1 of 1 embedded")
+        else:
+            vectors = self._embed_many(texts, prompt, batch_size, on_cut, context)
+        check_finite(vectors)
+        return vectors
+
+    def close(self) -> None:
+        """Wait until the model is not used any more."""
+        self._gathering.close()
+
+    def _embed_many(
+        self,
+        texts: Sequence[str],
+        prompt: str | None,
+        batch_size: int,
+        on_cut: Callable[[Cut], None],
+        context: Context,
+    ) -> NDArray[np.float32]:
+        """Embed the longest first, so that texts of one length share a batch."""
+        import numpy as np
+
+        vectors = np.empty((len(texts), self._encoder.dimension), dtype=np.float32)
+        order = _longest_first(texts)
+        done = 0
+        for rows in _batches(order, texts, len(prompt or ""), batch_size, self._characters):
+            batch = self._encoder.tokenize([texts[row] for row in rows], prompt, context)
+            for place in sorted(batch.cuts, key=lambda place: rows[place]):
+                on_cut(Cut(rows[place], batch.cuts[place], limit=batch.limit))
+            vectors[rows] = self._encoder.forward(batch, context)
+            done += len(rows)
+            context.progress(done / len(order), f"{done} of {len(order)} embedded")
+        return vectors
+
+    def _embed_gathered(
+        self, singles: Sequence[_Single], context: Context
+    ) -> list[tuple[NDArray[np.float32], Cut | None]]:
+        """Give a text's vector, as a row, and what it was cut by, for each of several calls."""
+        order = _longest_first([single.text for single in singles])
+        texts = [singles[row].text for row in order]
+        batch = self._encoder.tokenize(texts, singles[0].prompt, context)
+        vectors = self._encoder.forward(batch, context)
+        places = sorted(range(len(order)), key=order.__getitem__)
+        return [(vectors[place : place + 1], _cut_of_one(batch, place)) for place in places]
+
+    def _fits(self, singles: Sequence[_Single], other: _Single) -> bool:
+        """Say whether a forward pass of some texts takes one more, without much padding."""
+        lengths = [other.characters, *(single.characters for single in singles)]
+        return (
+            other.prompt == singles[0].prompt
+            and max(lengths) <= _MOST_UNEQUAL * min(lengths)
+            and max(lengths) * len(lengths) <= self._characters
+        )
+
+    @property
+    def _characters(self) -> int:
+        """How much text makes a forward pass, about."""
+        tokens = self._encoder.tokens_per_pass
+        return min(CHARACTERS, tokens * _CHARACTERS_OF_A_TOKEN) if tokens else CHARACTERS
+
+
+def _longest_first(texts: Sequence[str]) -> list[int]:
+    return sorted(range(len(texts)), key=lambda row: -len(texts[row]))
+
+
+def _cut_of_one(batch: Batch, place: int) -> Cut | None:
+    tokens = batch.cuts.get(place)
+    return None if tokens is None else Cut(0, tokens, limit=batch.limit)
 
 
 def _batches(
-    rows: Sequence[int], texts: Sequence[str], prompt_length: int, most: int
+    rows: Sequence[int], texts: Sequence[str], prompt_length: int, most: int, most_characters: int
 ) -> Iterator[Sequence[int]]:
-    """Cut rows into batches of at most so many texts, of which a tokenizer makes short work."""
+    """Cut rows into batches of at most so many texts, and so many characters or one text."""
     batch: list[int] = []
     characters = 0
     for row in rows:
         length = max(_LEAST_CHARACTERS, prompt_length + len(texts[row]))
-        if batch and (len(batch) == most or characters + length > CHARACTERS):
+        if batch and (len(batch) == most or characters + length > most_characters):
             yield batch
             batch, characters = [], 0
         batch.append(row)

@@ -8,7 +8,8 @@ import attrs
 
 from cartridge_core.errors import LoadError
 from cartridge_core.results import Result, ResultKind
-from cartridge_torch.embedding import embed_texts
+from cartridge_torch.embedding import TextEmbedding
+from cartridge_torch.gathering import Gathering
 from cartridge_torch.images import gather, read_given, read_pictures
 from cartridge_torch.options import LoadOptions
 from cartridge_torch.sessions import DimensionSession, read_cap
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
+    import torch
     from numpy.typing import NDArray
 
     from cartridge_core.context import Context
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from cartridge_torch.embedding import Cut
     from cartridge_torch.images import Given
     from cartridge_torch.sessions import BatchSession
+
+    Vectors = NDArray[np.float32]
 
 __all__ = ["ImageEmbeddingSession", "ImageModel"]
 
@@ -41,6 +45,12 @@ class ImageModel:
 
     name: str
     _clip: Clip
+    _texts: TextEmbedding = attrs.field(init=False)
+    _pictures: Gathering[torch.Tensor, Vectors] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._texts = TextEmbedding(self._clip)
+        self._pictures = Gathering(self._embed_gathered, self._fits, lanes=self._clip.lanes)
 
     @classmethod
     def open(cls, pack: Pack, options: Mapping[str, object], context: Context) -> ImageModel:
@@ -99,20 +109,20 @@ class ImageModel:
         batch_size: int,
         on_cut: Callable[[Cut], None],
         context: Context,
-    ) -> NDArray[np.float32]:
-        """Embed texts, as `embed_texts`."""
-        return embed_texts(
-            self._clip, texts, prompt, batch_size=batch_size, on_cut=on_cut, context=context
+    ) -> Vectors:
+        """Embed texts, as `TextEmbedding.embed`."""
+        return self._texts.embed(
+            texts, prompt, batch_size=batch_size, on_cut=on_cut, context=context
         )
 
     def embed_images(
         self, images: Sequence[Given], *, batch_size: int, context: Context
-    ) -> NDArray[np.float32]:
+    ) -> Vectors:
         """
         Embed pictures.
 
         Args:
-            images: The pictures.
+            images: The pictures. One alone may share a forward pass with those of other calls.
             batch_size: How many are taken at a time, at most.
             context: Takes the progress, and says whether to go on.
 
@@ -127,6 +137,30 @@ class ImageModel:
 
             CancelledError: The context was cancelled; the model can be used further.
         """
+        if len(images) == 1:
+            vectors = self._embed_one(images, context)
+        else:
+            vectors = self._embed_many(images, batch_size, context)
+        check_finite(vectors)
+        return vectors
+
+    def _embed_one(self, images: Sequence[Given], context: Context) -> Vectors:
+        pixels = self._clip.pixels(list(read_pictures(images, context)), context)
+        vectors = self._pictures.call(pixels, context)
+        context.progress(1.0, "1 of 1 embedded")
+        return vectors
+
+    def _embed_gathered(self, pixels: Sequence[torch.Tensor], context: Context) -> list[Vectors]:
+        """Give a picture's vector, as a row, for each of several calls."""
+        vectors = self._clip.forward_pixels(pixels, context)
+        return [vectors[row : row + 1] for row in range(len(vectors))]
+
+    def _fits(self, pixels: Sequence[torch.Tensor], other: torch.Tensor) -> bool:
+        """Say whether a forward pass of some pictures takes one more."""
+        most = self._clip.pictures_per_pass or _MOST_PICTURES
+        return len(pixels) < most and pixels[0].shape == other.shape
+
+    def _embed_many(self, images: Sequence[Given], batch_size: int, context: Context) -> Vectors:
         import numpy as np
 
         vectors = np.empty((len(images), self.dimension), dtype=np.float32)
@@ -138,11 +172,12 @@ class ImageModel:
             vectors[start : start + step] = self._clip.forward_pixels(pixels, context)
             done = start + len(batch)
             context.progress(done / len(images), f"{done} of {len(images)} embedded")
-        check_finite(vectors)
         return vectors
 
     def close(self) -> None:
         """Let go of the weights."""
+        self._texts.close()
+        self._pictures.close()
         self._clip.close()
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from cartridge_core.errors import LoadError
-from cartridge_torch.embedding import embed_texts
+from cartridge_torch.embedding import TextEmbedding
 from cartridge_torch.folder import ModelFolder
 from cartridge_torch.options import LoadOptions
 from cartridge_torch.sessions import DimensionSession, read_cap
@@ -34,6 +34,10 @@ class TextModel:
 
     name: str
     _encoder: Encoder
+    _texts: TextEmbedding = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._texts = TextEmbedding(self._encoder)
 
     @classmethod
     def open(cls, pack: Pack, options: Mapping[str, object], context: Context) -> TextModel:
@@ -91,11 +95,12 @@ class TextModel:
         on_cut: Callable[[Cut], None],
         context: Context,
     ) -> NDArray[np.float32]:
-        """Embed texts, as `embed_texts`."""
-        return embed_texts(
-            self._encoder, texts, prompt, batch_size=batch_size, on_cut=on_cut, context=context
+        """Embed texts, as `TextEmbedding.embed`."""
+        return self._texts.embed(
+            texts, prompt, batch_size=batch_size, on_cut=on_cut, context=context
         )
 
     def close(self) -> None:
         """Let go of the weights."""
+        self._texts.close()
         self._encoder.close()

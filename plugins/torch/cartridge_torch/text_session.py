@@ -39,7 +39,7 @@ class TextEmbedder(Protocol):
         on_cut: Callable[[Cut], None],
         context: Context,
     ) -> NDArray[np.float32]:
-        """Embed texts, as `cartridge_torch.embedding.embed_texts`."""
+        """Embed texts, as `cartridge_torch.embedding.TextEmbedding.embed`."""
 
 
 class PromptedEmbedder(TextEmbedder, Protocol):

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from cartridge_core.registry import Registry
+from cartridge_core.tasks import download_model
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
 
 
 pytestmark = pytest.mark.integration
+
+LEE = "pkg:pypi/gensim@4.4.0#gensim/test/test_data"
+"""Michael Lee's 50 documents, and how alike people find them; read as files, nothing imported."""
 
 TEXTS = [
     "A man is playing a guitar on the street.",
@@ -86,3 +92,27 @@ def test_a_long_text_is_embedded_by_its_beginning(
     found = embed_with(real, text)
     assert abs(cast("NDArray[np.float32]", found.vectors) - expected).max() < 1e-5
     assert found.truncated == [{"item": 0, "tokens": tokens, "limit": 256}]
+
+
+def ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Give every value's rank; equal ones share theirs."""
+    import numpy as np
+
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (counts.cumsum() - (counts - 1) / 2)[places]
+
+
+def test_likeness_is_what_people_find(real: TextModel, embed_with: EmbedWith) -> None:
+    """Over the 1225 pairs of Lee's documents Spearman's correlation is 0.508."""
+    import numpy as np
+
+    with Registry.discover() as registry:
+        folder = download_model(registry, LEE).path
+    documents = (folder / "lee.cor").read_text("latin-1").splitlines()
+    people = np.loadtxt(folder / "similarities0-1.txt")
+    pairs = np.triu_indices(50, 1)
+    vectors = cast("NDArray[np.float32]", embed_with(real, documents).vectors)
+    found = (vectors @ vectors.T)[pairs].astype(np.float64)
+    spearman = np.corrcoef(ranks(found), ranks(people[pairs]))[0, 1]
+    assert found.shape == (1225,)
+    assert spearman == pytest.approx(0.508, abs=0.002)

@@ -521,11 +521,11 @@ def test_a_cancel_while_a_long_text_is_cut_into_chunks(
 
 
 def test_a_large_batch_is_taken_in_steps(embed: Embed) -> None:
-    """However many texts a batch may have, a tokenizer is given so much of them at a time."""
+    """However many texts a batch may have, no more are tokenized than go through at a time."""
     said: list[Progress | Log] = []
     texts = ["the cat is red " * 10] * 600
     embed(texts, batch_size=20_000, context=Context(said.append))
-    assert len(said) == 1 + len(texts) * 150 // CHARACTERS
+    assert len(said) == 1 + len(texts) // (1024 * 4 // 150)
 
 
 def test_a_cancel_reaches_its_own_thread_alone(embed: Embed) -> None:
