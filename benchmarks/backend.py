@@ -1,9 +1,10 @@
-"""Backends that do nothing, and cartridges of them: what is left is the host's own time."""
+"""Cartridges of `benchmarks.nothing` as objects, for a registry in this process."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from benchmarks.nothing import answer, count
 from cartridge_core import Result, ResultKind, hookimpl
 from cartridge_core.testing import BatchEcho, StreamingEcho, fake_arg, fake_cap, fake_descriptor
 
@@ -12,18 +13,7 @@ if TYPE_CHECKING:
 
     from cartridge_core.testing.fakes import FakeSession
 
-__all__ = ["Answering", "AnsweringWithModel", "Counting", "answer", "count"]
-
-
-def answer(text: str) -> dict[str, object]:
-    """Do what a backend does for a whole input."""
-    return {"text": text}
-
-
-def count(number: int) -> Iterator[str]:
-    """Do what a backend does for a stream."""
-    for _ in range(number):
-        yield "piece"
+__all__ = ["Answering", "AnsweringWithModel", "Counting"]
 
 
 _KNOBS = (fake_arg("upper", "boolean", default=False), fake_arg("prefix", "string", scope="open"))

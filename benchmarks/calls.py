@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks import isolated
-from benchmarks.backend import Answering, AnsweringWithModel, Counting, answer, count
+from benchmarks.backend import Answering, AnsweringWithModel, Counting
 from benchmarks.measuring import difference, interleave, sampler
+from benchmarks.nothing import answer, count
 from benchmarks.rows import Row
 from cartridge_core.testing import registry_of
 

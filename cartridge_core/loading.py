@@ -81,14 +81,18 @@ class Loader:
         Check what an offer needs of this machine, loading nothing.
 
         The plugin is asked only where core's own checks pass: without its backend it has
-        nothing to say.
+        nothing to say. It sees no pack that is not verified: asking a library runs it.
 
         Raises:
+            VerificationError: The pack does not prove what it must.
+
             LoadError: The plugin cannot be imported.
         """
         checks = core_checks(offer.descriptor)
         if not all(check.ok for check in checks):
             return PreflightReport(checks)
+        if pack is not None:
+            _verify(pack, self._trust)
         worker, binding = self._activate(offer, Context())
         try:
             report = binding.preflight(offer.hook_id, pack, options)
@@ -102,7 +106,7 @@ class Loader:
 
     def _activate(self, offer: Offer, context: Context) -> tuple[Worker | None, Binding]:
         """Give an offer's plugin where it is to run, and its process if that is not this one."""
-        isolation = self._isolation.get(offer.id, offer.descriptor.isolation)
+        isolation = self._isolation.get(offer.id, offer.isolation)
         if isolation == "process":
             return self._plugins.start(offer, context)
         return None, self._plugins.here(offer, context)

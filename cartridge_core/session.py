@@ -16,6 +16,7 @@ Source: Cartridge ABI 0.1, "Threading & reentrancy".
 from __future__ import annotations
 
 import enum
+import os
 import threading
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -93,6 +94,7 @@ class Session:
         self._inside = threading.Lock()
         self._cancelling = threading.RLock()  # a signal handler may cancel inside a cancel
         self._cancel_asked = False
+        self._pid = os.getpid()
         self._session = binding.session_begin(handle, str(cap.urn), parameters, context)
         self._state = _OPEN
 
@@ -246,11 +248,13 @@ class Session:
 
     def end(self) -> None:
         """
-        End the session; again is harmless.
+        End the session; again is harmless, and so is in a fork, where it is the parent's.
 
         Raises:
             StateError: Another call is inside; `cancel` first and let it come out.
         """
+        if self._pid != os.getpid():
+            return
         if not self._inside.acquire(blocking=False):
             msg = "end"
             raise self._occupied(msg)

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import threading
 import weakref
 from functools import partial
-from queue import Empty
 from typing import TYPE_CHECKING, TypeVar
 
-from cartridge_core.errors import CancelledError, CartridgeDiedError, LoadError, StateError
+from cartridge_core.errors import CartridgeDiedError, StateError
 from cartridge_core.packing import MalformedError
 from cartridge_core.threads import HostThreads, check_process
 from cartridge_core.worker.aside import Aside, Outcome
 from cartridge_core.worker.conversation import Conversation
-from cartridge_core.worker.launch import launch
 from cartridge_core.worker.line import LineError
-from cartridge_core.worker.logs import levels
 from cartridge_core.worker.process import Process
-from cartridge_core.worker.remote import RemotePlugin, remote_plugin
 
 if TYPE_CHECKING:
     import socket
@@ -28,16 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from cartridge_core.context import Context
-    from cartridge_core.descriptor import Descriptor
-    from cartridge_core.discovery import PluginSource
     from cartridge_core.worker.held import Held
+    from cartridge_core.worker.remote import RemotePlugin
 
-__all__ = ["END_GRACE_S", "START_S", "Worker"]
+__all__ = ["END_GRACE_S", "Worker"]
 
 T = TypeVar("T")
-
-START_S = 120.0
-"""How long a process may take until it has imported its plugin."""
 
 END_GRACE_S = 1.5
 """How long a process may take to end once it is asked to."""
@@ -69,9 +60,10 @@ class Worker:
     """
     A process that has one plugin.
 
-    Made by `start`. After a fork it refuses to do anything in the child, with `StateError`.
+    Made by `starting.start`. After a fork it refuses everything in the child, with `StateError`.
 
     Attributes:
+        cartridge_id: Whose it is.
         plugin: The plugin as this process has it, for a `Binding`.
         pid: The process's id.
     """
@@ -81,7 +73,7 @@ class Worker:
     ) -> None:
         self.plugin: RemotePlugin
         self.pid = process.pid
-        self._cartridge_id = cartridge_id
+        self.cartridge_id = cartridge_id
         self._host_pid = os.getpid()
         self._helpers = HostThreads()
         self._is_parents = False
@@ -96,43 +88,6 @@ class Worker:
             process, cartridge_id, line=sock.fileno(), on_line=self._listen, on_end=self._bury
         )
         _workers.add(self)
-
-    @classmethod
-    def start(
-        cls,
-        source: PluginSource,
-        cartridge_id: str,
-        offered: Sequence[Descriptor],
-        *,
-        context: Context | None = None,
-        timeout_s: float = START_S,
-    ) -> Worker:
-        """
-        Start a process, and have it import a plugin and check it against the contract.
-
-        Args:
-            source: The plugin.
-            cartridge_id: Whose process it is: what it logs is under ``cartridge.<cartridge id>``.
-            offered: The plugin's descriptors that are offered.
-            context: Cancelling it ends the start.
-            timeout_s: How long it may take.
-
-        Raises:
-            LoadError: The process cannot be started, does not come up in time, dies, or cannot
-                import the plugin.
-
-            AbiMismatchError: The plugin does not follow the contract.
-
-            CancelledError: The context was cancelled.
-        """
-        worker = cls(cartridge_id, *launch(cartridge_id))
-        try:
-            has_cancel = worker._greet(source, offered, context, timeout_s)
-        except BaseException:
-            worker.end(0.0)
-            raise
-        worker.plugin = remote_plugin(worker, source.descriptors, has_cancel=has_cancel)
-        return worker
 
     @property
     def is_alive(self) -> bool:
@@ -153,6 +108,10 @@ class Worker:
             Whether one came in time; none may come while a native call holds Python's lock.
         """
         return self.is_alive and self._talk.ping(timeout_s)
+
+    def told(self, how: str) -> str:
+        """Give a message about how it did, with the last lines that it wrote to stderr."""
+        return self._process.told(how)
 
     def on_death(self, tell: Callable[[], None]) -> None:
         """
@@ -218,11 +177,18 @@ class Worker:
 
             Exception: What was raised there.
         """
-        if self._is_parents:
-            check_process(self._host_pid)
-        if threading.get_ident() != _main_thread:
-            return self._ask(kind, values, read, names, held)
-        return self._ask_for_main(partial(self._ask, kind, values, read, names, held), held, undo)
+        return self._wait(partial(self._talk.ask, kind, values, read, names, held), held, undo)
+
+    def ask_aside(
+        self, kind: str, values: Sequence[object], read: Callable[[list[object]], T]
+    ) -> Aside[T]:
+        """Do the same about no context, on another thread."""
+        ask = partial(self._talk.ask, kind, values, read)
+        return Aside(partial(self._do, ask), self._help)
+
+    def pull(self, held: Held, read: Callable[[list[object]], T | None]) -> T | None:
+        """Take the next result of a session, None where there is none; errors as for `ask`."""
+        return self._wait(partial(self._talk.pull, held, read), held)
 
     def hold(self, context: Context) -> Held:
         """
@@ -257,61 +223,24 @@ class Worker:
         self._talk.forget()
         self._process.forget()
 
-    def _greet(
-        self,
-        source: PluginSource,
-        offered: Sequence[Descriptor],
-        context: Context | None,
-        timeout_s: float,
-    ) -> bool:
-        """Have the process import the plugin; give whether this has a hook for cancel."""
-        path: Sequence[object] = sys.path
-        values = [
-            [entry for entry in path if isinstance(entry, str)],
-            os.environ.get("PYTHONPATH"),
-            source.name,
-            source.distribution,
-            source.module,
-            [one.to_json() for one in source.descriptors],
-            [one.id for one in offered],
-            levels(),
-        ]
-        greeting = Aside(partial(self._ask, "start", values, _yes_or_no), self._help)
-        msg = f"the start of a process for {self._cartridge_id} was cancelled"
-        stop = partial(greeting.fail, CancelledError(msg))
-        if context is not None:
-            context.on_cancel(stop)
-        try:
-            return greeting.wait(timeout_s).get()
-        except Empty:
-            self.end(0.0)
-            how = f"did not come up within {timeout_s:g} s"
-            raise LoadError(self._process.told(how)) from None
-        except CartridgeDiedError as exc:
-            msg = f"{exc}\nIt was starting, and importing {source.module}"
-            raise LoadError(msg) from None
-        finally:
-            if context is not None:
-                context.forget(stop)
+    def _wait(self, work: Callable[[], T], held: Held | None, undo: str = "") -> T:
+        if self._is_parents:
+            check_process(self._host_pid)
+        if threading.get_ident() != _main_thread:
+            return self._do(work, held)
+        return self._wait_in_main(partial(self._do, work, held), held, undo)
 
-    def _ask(
-        self,
-        kind: str,
-        values: Sequence[object],
-        read: Callable[[list[object]], T],
-        names: Sequence[str] = (),
-        held: Held | None = None,
-    ) -> T:
+    def _do(self, work: Callable[[], T], held: Held | None = None) -> T:
         try:
-            return self._talk.ask(kind, values, read, names, held)
+            return work()
         except (MalformedError, LineError) as exc:
             if held is not None:
                 held.let_go()
             raise self._end_of(exc) from exc
 
-    def _ask_for_main(self, work: Callable[[], T], held: Held | None, undo: str) -> T:
+    def _wait_in_main(self, work: Callable[[], T], held: Held | None, undo: str) -> T:
         """
-        Have another thread ask: Ctrl-C may stop the main one anywhere, and must not inside a frame.
+        Have another thread do it: Ctrl-C may stop the main one anywhere, also inside a frame.
 
         Raises:
             KeyboardInterrupt: As in one process; the work is cancelled.
@@ -329,7 +258,8 @@ class Worker:
 
     def _undo(self, outcome: Outcome[T], undo: str, held: Held) -> None:
         if outcome.error is None:
-            Outcome.of(lambda: self._ask(undo, [held.number], lambda _: None, (), held))
+            ask = partial(self._talk.ask, undo, [held.number], lambda _: None, (), held)
+            Outcome.of(partial(self._do, ask, held))
         self._talk.give_back(held)
 
     def _end_of(self, exc: MalformedError | LineError) -> CartridgeDiedError:
@@ -364,7 +294,7 @@ class Worker:
 
     def _refuse(self, exc: MalformedError) -> None:
         self._why = self._why or f"was killed, since it sent {exc}"
-        _log.warning("%s: process %s is killed: it sent %s", self._cartridge_id, self.pid, exc)
+        _log.warning("%s: process %s is killed: it sent %s", self.cartridge_id, self.pid, exc)
         self._process.kill()
 
     def _lose(self) -> None:
@@ -388,12 +318,4 @@ class Worker:
             try:
                 one()
             except Exception:  # noqa: BLE001 -- logged; the others are told too
-                _log.exception("telling of the death of %s failed", self._cartridge_id)
-
-
-def _yes_or_no(values: list[object]) -> bool:
-    match values:
-        case [bool(answer)]:
-            return answer
-    msg = f"{str(values)[:60]!a} where yes or no is expected"
-    raise MalformedError(msg)
+                _log.exception("telling of the death of %s failed", self.cartridge_id)

@@ -23,6 +23,9 @@ __all__ = ["Conversation"]
 
 T = TypeVar("T")
 
+_AHEAD = 8
+"""How many results a session may be asked for at once."""
+
 _log = logging.getLogger("cartridge")
 
 
@@ -63,6 +66,26 @@ class Conversation:
             return lane.ask(kind, next(self._numbers), values, read, names, None)
         finally:
             self._lanes.give_back(lane)
+
+    def pull(self, held: Held, read: Callable[[list[object]], T | None]) -> T | None:
+        """
+        Take the next result of a session; None where there is none.
+
+        After the flush the process is asked for several at once: it makes them while the ones
+        before are on their way, up to `_AHEAD` of them, and not beyond a cancellation.
+        """
+        left, held.owed = held.owed, 0
+        if left:
+            result = held.lane.wait(held.question, read, held)
+        else:
+            left = _AHEAD if held.is_flushed else 1
+            held.question = next(self._numbers)
+            values = [held.number, left]
+            result = held.lane.ask("pull", held.question, values, read, (), held)
+        # After an error or the last result there is no other answer.
+        if result is not None:
+            held.owed = left - 1
+        return result
 
     def tell(self, kind: str, number: int, *values: object) -> None:
         """Say something that has no answer; from any thread."""

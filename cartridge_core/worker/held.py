@@ -25,6 +25,14 @@ class Held:
         context: The host's own.
         lane: What the hooks of the context go over.
         stop: Sends the context's cancellation to the process.
+
+    Attributes:
+        is_flushed: Whether its session takes no more input: results may be made ahead.
+        question: The number of the last question for results.
+        owed: How many more answers to that may come.
+        put_off: What its session begins with, which goes along with its only input; None where it
+            has begun.
+        is_ended: Whether the process has ended its session already.
     """
 
     def __init__(self, number: int, context: Context, lane: Lane, stop: Callable[[], None]) -> None:
@@ -34,6 +42,11 @@ class Held:
         self.is_over = False
         self._stop = stop
         self.is_known = False
+        self.is_flushed = False
+        self.question = 0
+        self.owed = 0
+        self.put_off: list[object] | None = None
+        self.is_ended = False
         self._blocks: dict[int, contextlib.AbstractContextManager[None]] = {}
         context.on_cancel(self.cancel)
 
@@ -64,6 +77,9 @@ class Held:
                 block = self.context.blocking(message, limit_s)
                 block.__enter__()
                 self._blocks[key] = block
+            case ["alive"]:
+                if self.context.activity is not None:
+                    self.context.activity.sign()
             case ["unblocking", int(key)] if key in self._blocks:
                 self._blocks.pop(key).__exit__(None, None, None)
             case _:

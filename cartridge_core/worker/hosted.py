@@ -50,6 +50,10 @@ class HostedContext(Context):
         self._send = send
         self._keys = itertools.count(1)
 
+    def sign(self) -> None:
+        """Show a sign of life and say nothing."""
+        self._say("alive")
+
     @contextlib.contextmanager
     def blocking(self, message: str, limit_s: float) -> Iterator[None]:
         """Have the host give a block a limit of its own."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections import deque
 from typing import TYPE_CHECKING, TypeVar
 
 from cartridge_core.packing import MalformedError
@@ -37,6 +38,7 @@ class Lane:
         self.asking = threading.Lock()
         self._where = where
         self._receive = Receiver(sock.recv_into).receive
+        self._frames: deque[Frame] = deque()
 
     def ask(
         self,
@@ -75,27 +77,41 @@ class Lane:
                 raise LineError from exc
             if held is not None and not held.is_known:
                 held.begin()
-            answer = None
-            while answer is None:
-                for frame in self._frames():
-                    if frame[0] in _ANSWERS and frame[1] == number:
-                        answer = frame
-                    else:
-                        _hear(frame, number, held)
-        kind, _, given = answer
-        if kind == "done":
-            return read(given)
-        raise unpack_error(given[0] if given else None, self._where)
+            return self._answer(number, read, held)
 
-    def _frames(self) -> list[Frame]:
-        try:
-            return self._receive()
-        except (EOFError, OSError) as exc:
-            self.sock.close()
-            raise LineError from exc
+    def wait(self, number: int, read: Callable[[list[object]], T], held: Held) -> T:
+        """
+        Wait for one more answer to the last question, which has several; otherwise as `ask`.
+
+        Args:
+            number: The question's.
+            read: Makes the answer of the values that come.
+            held: The context it is about.
+        """
+        with self.asking:
+            return self._answer(number, read, held)
+
+    def _answer(self, number: int, read: Callable[[list[object]], T], held: Held | None) -> T:
+        while True:
+            frame = self._next()
+            kind, whose, values = frame
+            if whose == number and kind == "done":
+                return read(values)
+            if whose == number and kind == "failed":
+                raise unpack_error(values[0] if values else None, self._where)
+            _hear(frame, number, held)
+
+    def _next(self) -> Frame:
+        while not self._frames:
+            try:
+                self._frames += self._receive()
+            except (EOFError, OSError) as exc:
+                self.sock.close()
+                raise LineError from exc
+        return self._frames.popleft()
 
 
-_ANSWERS = ("done", "failed")
+_LATE = ("said", "done", "failed")
 
 
 def _hear(frame: Frame, last: int, held: Held | None) -> None:
@@ -104,7 +120,7 @@ def _hear(frame: Frame, last: int, held: Held | None) -> None:
         tell_record(values)
     elif kind == "said" and held is not None and number == held.number:
         held.hear(values)
-    elif not (kind in {"said", *_ANSWERS} and 0 < number < last):
+    elif not (kind in _LATE and 0 < number < last):
         # What is said to a context that has ended goes nowhere, and so does a late answer.
         msg = f"{kind!a} about {number}, which there is not"
         raise MalformedError(msg)

@@ -82,7 +82,8 @@ def launch(cartridge_id: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
     except OSError as exc:
         ours.close()
         msg = f"{cartridge_id}: no process can be started for it: {exc}"
-        raise LoadError(msg) from exc
+        # What has a cause is the plugin's.
+        raise LoadError(msg) from None
     except BaseException:
         ours.close()
         raise

@@ -5,11 +5,15 @@ from __future__ import annotations
 import importlib
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from cartridge_core.discovery import PluginSource
-from cartridge_core.worker.client import Worker
+from cartridge_core.worker import starting
+
+if TYPE_CHECKING:
+    from cartridge_core.worker.client import Worker
 
 PLUGINS = Path(__file__).parent / "worker_plugins"
 PATIENCE_S = 30.0
@@ -48,7 +52,7 @@ def start_worker():
 
     def start(source, *, cartridge_id=None, **given):
         own = cartridge_id or source.descriptors[0].id
-        worker = Worker.start(source, own, source.descriptors, **given)
+        worker = starting.start(source, own, source.descriptors, **given)
         started.append(worker)
         return worker
 

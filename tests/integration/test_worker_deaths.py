@@ -28,7 +28,7 @@ from cartridge_core.errors import (
 )
 from cartridge_core.testing.background import Background
 from cartridge_core.wire import MAX_HEADER_BYTES
-from cartridge_core.worker.client import Worker
+from cartridge_core.worker import starting
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -356,7 +356,7 @@ def test_nothing_is_left_behind(trouble, bystander, start_script):
                 while control.recv(65536): pass
                 """
             ).end()
-        worker = Worker.start(trouble, "trouble-batch", trouble.descriptors)
+        worker = starting.start(trouble, "trouble-batch", trouble.descriptors)
         pids.append(worker.pid)
         if number % 3 == 0:
             os.kill(worker.pid, signal.SIGKILL)
@@ -395,10 +395,10 @@ def test_error_no_python(monkeypatch, trouble):
     """Where Python cannot be found, that is said."""
     monkeypatch.setattr(sys, "executable", "")
     with pytest.raises(LoadError, match=r"sys\.executable"):
-        Worker.start(trouble, "trouble-batch", trouble.descriptors)
+        starting.start(trouble, "trouble-batch", trouble.descriptors)
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(LoadError, match="no process can be started"):
-        Worker.start(trouble, "trouble-batch", trouble.descriptors)
+        starting.start(trouble, "trouble-batch", trouble.descriptors)
 
 
 BROKEN = [
@@ -417,7 +417,7 @@ def test_error_plugin_that_cannot_be_used(tmp_path, monkeypatch, source_of, body
     monkeypatch.syspath_prepend(str(tmp_path))
     source = source_of("plugin_broken", ())
     with pytest.raises(kind, match=words):
-        Worker.start(source, "broken-one", ())
+        starting.start(source, "broken-one", ())
 
 
 def test_error_descriptors_that_differ(source_of, trouble):
@@ -425,7 +425,7 @@ def test_error_descriptors_that_differ(source_of, trouble):
     other = source_of("plugin_trouble", importlib.import_module("plugin_fakes").DESCRIPTORS)
     source = attrs.evolve(trouble, descriptors=other.descriptors)
     with pytest.raises(AbiMismatchError, match="trouble-batch"):
-        Worker.start(source, "trouble-batch", trouble.descriptors)
+        starting.start(source, "trouble-batch", trouble.descriptors)
 
 
 def test_error_start_that_is_cancelled(start_script):
@@ -523,14 +523,14 @@ sys.path.insert(0, {str(PLUGINS)!r})
 from cartridge_core.binding import Binding
 from cartridge_core.context import Context
 from cartridge_core.discovery import PluginSource
-from cartridge_core.worker.client import Worker
+from cartridge_core.worker import starting
 module = importlib.import_module("plugin_trouble")
 source = PluginSource(
     "trouble", "cartridge-trouble", version=None, module="plugin_trouble",
     descriptors=module.cartridge_descriptors(), load=None,
 )
 def start():
-    worker = Worker.start(source, "trouble-batch", source.descriptors)
+    worker = starting.start(source, "trouble-batch", source.descriptors)
     binding = Binding("trouble", worker.plugin, source.descriptors)
     handle = binding.open("trouble-batch", None, {{}}, Context())
     session = binding.session_begin(handle, "cap:x", {{}}, Context())
