@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["KNOWN", "find_distributions"]
 
 _SPEC = 'in="media:enc=utf-8;model-spec"'
+_REPOSITORY = 'in="media:enc=utf-8;model-repo;record"'
 _IMAGE_SPEC = 'in="media:enc=utf-8;image-embeddings;model-spec"'
 _GGUF_SPEC = 'in="media:embeddings;enc=utf-8;gguf;model-spec;tokenizer-embedded-gguf"'
 _DIMENSIONS = 'out="media:integer;model-dim;numeric"'
@@ -21,6 +22,9 @@ _IMAGE_EMBEDDINGS = f"in=media:image;{_VECTORS}"
 _REQUEST = 'in="media:fmt=json;llm-generation-request;record"'
 _TEXT = 'out="media:fmt=ndjson;llm-text-stream"'
 _DESCRIPTION = 'out="media:enc=utf-8;ext=txt;image-description;plain-text"'
+_SOUND = "in=media:audio"
+_LANGUAGE = 'out="media:enc=utf-8;language;record"'
+_TRANSCRIPTION = 'out="media:enc=utf-8;record;transcription"'
 
 KNOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "cartridge-gguf": (
@@ -34,9 +38,12 @@ KNOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "cartridge-models": (
         f'cap:download-model;{_SPEC};out="media:download-result;enc=utf-8;file-path;record"',
+        f'cap:{_REPOSITORY};list-models;out="media:enc=utf-8;model-list;record"',
+        f'cap:{_SPEC};model-availability;out="media:enc=utf-8;model-availability;record"',
         f'cap:{_SPEC};model-contents;out="media:enc=utf-8;model-contents;record"',
         f'cap:{_SPEC};model-path;out="media:enc=utf-8;model-path;record"',
         f'cap:{_SPEC};model-status;out="media:enc=utf-8;model-status;record"',
+        f'cap:{_SPEC};out="media:enc=utf-8;model-removal;record";remove-model',
     ),
     "cartridge-torch": (
         f"cap:describe-image;in=media:image;ml-model;{_DESCRIPTION};torch;vision",
@@ -45,6 +52,10 @@ KNOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"cap:generate-embeddings;{_EMBEDDINGS};torch",
         f"cap:generate-image-embeddings;{_EMBEDDINGS};torch",
         f"cap:generate-image-embeddings;{_IMAGE_EMBEDDINGS};torch",
+    ),
+    "cartridge-whisper": (
+        f"cap:detect-language;{_SOUND};ml-model;{_LANGUAGE};whisper",
+        f"cap:{_SOUND};ml-model;{_TRANSCRIPTION};transcribe;whisper",
     ),
 }
 """Canonical cap URNs by distribution; a test holds them against the plugins' descriptors."""

@@ -35,6 +35,9 @@ _REVISION = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_./+@=-]*")
 _PROJECT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _VERSION = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._!+-]*[A-Za-z0-9])?")
 _DIGEST = re.compile(r"sha256=([0-9A-Fa-f]{64})")
+_LONGEST_NAME = 96
+"""Of a repository, as huggingface_hub checks it."""
+
 _GLOB_SAFE = "*?[]!/:@()=~"
 """What a glob keeps unquoted, besides what a URL never quotes."""
 
@@ -113,13 +116,13 @@ class FileSpec(ModelSpec):
             InvalidArgumentError: No file can have this path.
         """
         text = os.fspath(path)
+        if not text or "\0" in text:
+            raise _refusal(text, "no file can have this path", _FILE_FORM)
         try:
             os.fsencode(text)
             absolute = Path(text).expanduser().absolute()
         except (RuntimeError, UnicodeEncodeError) as exc:
             raise _refusal(text, f"this is no path here ({exc})", _FILE_FORM) from exc
-        if not text or "\0" in text:
-            raise _refusal(text, "no file can have this path", _FILE_FORM)
         # POSIX keeps a second leading slash; nothing here gives it a meaning.
         return cls(Path("/" + str(absolute).lstrip("/")))
 
@@ -242,6 +245,10 @@ def _check_repo_id(text: str, repo_id: str) -> None:
     owner, _, name = repo_id.partition("/")
     if not _REPO_PART.fullmatch(owner) or not _REPO_PART.fullmatch(name):
         raise _refusal(text, f"{repo_id!r} is no owner/repo of the hub", _HUB_FORM)
+    if len(name) > _LONGEST_NAME:
+        raise _refusal(
+            text, f"{len(name)} characters are more than a repository's name has", _HUB_FORM
+        )
     if "--" in repo_id or ".." in repo_id or repo_id.endswith(".git"):
         found = f"{repo_id!r} has '--', '..' or a final '.git', which the hub forbids"
         raise _refusal(text, found, _HUB_FORM)
@@ -297,9 +304,13 @@ def _parse_package(text: str, rest: str) -> PackageSpec:
 def _parse_url(text: str) -> UrlSpec:
     url, _, fragment = text.partition("#")
     try:
-        host = urlsplit(url).hostname
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
     except ValueError as exc:
         raise _refusal(text, f"this is no URL ({exc})", _URL_FORM) from exc
+    if "@" in parts.netloc:
+        hidden = text.replace(parts.netloc.rpartition("@")[0], "***", 1)
+        raise _refusal(hidden, "an address may hold no user and password", _URL_FORM)
     if not host or not url.isprintable() or " " in url:
         raise _refusal(text, "this is no URL with a host", _URL_FORM)
     digest = _DIGEST.fullmatch(fragment)

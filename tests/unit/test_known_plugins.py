@@ -43,8 +43,11 @@ def test_table_is_what_the_descriptors_offer() -> None:
         pytest.param("cap:llm;llm-inference;ml-model", ["cartridge-gguf"], id="gguf"),
         pytest.param("cap:generate-embeddings;mlx", [], id="what-no-plugin-offers"),
         pytest.param(
-            "cap:?effect", ["cartridge-gguf", "cartridge-models", "cartridge-torch"], id="several"
+            "cap:?effect",
+            ["cartridge-gguf", "cartridge-models", "cartridge-torch", "cartridge-whisper"],
+            id="several",
         ),
+        pytest.param("cap:transcribe", ["cartridge-whisper"], id="whisper"),
     ],
 )
 def test_request_finds_the_distributions_to_install(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given
@@ -59,6 +60,8 @@ REJECTED = [
     pytest.param(f"https://[x#sha256={SHA}", "no URL", id="url-with-open-bracket"),
     pytest.param(f"https://h/a b#sha256={SHA}", "no URL", id="url-with-space"),
     pytest.param("https://h/x", "SHA-256 is not given", id="url-without-digest"),
+    pytest.param(f"https://h:99999/x#sha256={SHA}", "no URL", id="url-with-no-port"),
+    pytest.param("hf:a/" + "b" * 97, "more than a repository's name has", id="long-name"),
     pytest.param("https://h/x#sha256=abc", "SHA-256 is not given", id="short-digest"),
     pytest.param("s3:bucket/x", "scheme 's3'", id="unknown-scheme"),
 ]
@@ -112,6 +115,13 @@ def test_error_says_what_was_asked_what_is_wrong_and_the_form(text: str, found: 
     assert caught.value.value == text
     assert repr(text) in str(caught.value)
     assert "; write " in str(caught.value)
+
+
+def test_error_keeps_a_password_to_itself() -> None:
+    """An address with a user and a password is refused, and the text does not repeat them."""
+    with pytest.raises(InvalidArgumentError, match="no user and password") as caught:
+        ModelSpec.parse(f"https://me:s3cret@h/x#sha256={SHA}")
+    assert "s3cret" not in f"{caught.value} {caught.value.value}"
 
 
 def test_error_for_a_bare_name_offers_the_path() -> None:
@@ -198,14 +208,34 @@ def test_canonical_text_parses_to_an_equal_spec(spec: ModelSpec) -> None:
     assert hash(again) == hash(spec)
 
 
-@given(st.text(max_size=40))
-def test_any_text_is_read_or_refused(text: str) -> None:
-    """Nothing but an argument error comes out of any text."""
+BEGINNINGS = ["", "hf:", "hf:a/b@", "hf:a/b?include=", "pkg:pypi/a@1#", "https://h/", "file:", "./"]
+PIECES = st.sampled_from([*"/.@?#%&=,~:\\", "..", "%2e", "%2F", "%00", "--", "a", "include", SHA])
+
+
+@given(
+    st.sampled_from(BEGINNINGS),
+    st.text(max_size=40) | st.lists(PIECES, max_size=12).map("".join),
+)
+def test_any_text_is_read_or_refused(beginning: str, text: str) -> None:
+    """Out of any text comes an argument error, or a spec that means just one thing and is safe."""
     try:
-        spec = ModelSpec.parse(text)
+        spec = ModelSpec.parse(beginning + text)
     except InvalidArgumentError:
         return
     assert ModelSpec.parse(str(spec)) == spec
+    match spec:
+        case HubSpec():
+            assert spec.repo_id.count("/") == 1
+            assert ".." not in spec.repo_id + (spec.revision or "")
+        case PackageSpec():
+            steps = spec.subpath.split("/")
+            assert not set(steps) & {"", ".", ".."}
+            assert not set(spec.subpath) & set("\\\0")
+        case UrlSpec():
+            assert spec.url.startswith("https://")
+            assert "@" not in urlsplit(spec.url).netloc
+        case FileSpec():
+            assert spec.path.is_absolute()
 
 
 FORMATS = [

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from cartridge_core.context import Context
 
-__all__ = ["download_wheel"]
+__all__ = ["download_wheel", "has_wheel"]
 
 _log = logging.getLogger("cartridge.models.pip")
 _RAW_PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
@@ -79,17 +79,48 @@ def download_wheel(
     raise DownloadError(msg)
 
 
-def _command(name: str, version: str, folder: Path) -> list[str]:
+def has_wheel(name: str, version: str, context: Context) -> bool:
+    """
+    Ask pip whether there is a wheel; nothing is downloaded.
+
+    Raises:
+        DownloadError: This Python has no pip, or pip cannot ask.
+
+        CancelledError: The context was cancelled; pip has ended.
+    """
+    lines: list[str] = []
+    options = ["--only-binary=:all:", "--no-input", "--disable-pip-version-check", "--pre"]
+    command = [*_pip(f"{name}=={version}"), "index", "versions", *options, name]
+    env = os.environ | {"PYTHONIOENCODING": "utf-8"}
+    status = _child.run(
+        command, env=env, context=context, on_output=lines.append, on_error=lines.append
+    )
+    if status == 0:
+        found = re.search(r"^Available versions: (.*)$", "\n".join(lines), re.MULTILINE)
+        return found is not None and version in re.split(r"[,\s]+", found[1])
+    said = "\n".join(line for line in lines[-_TAIL_LINES:] if not _NOISE.match(line))
+    if "No matching distribution found" in said:
+        return False
+    msg = f"{name}=={version}: pip cannot say whether there is a wheel. pip said:\n{said}"
+    raise DownloadError(msg)
+
+
+def _pip(what: str) -> list[str]:
     if not sys.executable or importlib.util.find_spec("pip") is None:
         msg = (
-            f"{name}=={version} could not be downloaded: this Python ({sys.executable or '?'}) has "
-            f"no pip; type `python -m ensurepip`, or install {name}=={version} by other means"
+            f"{what} could not be downloaded: this Python ({sys.executable or '?'}) has "
+            f"no pip; type `python -m ensurepip`, or install {what} by other means"
         )
         raise DownloadError(msg)
+    # -P: a folder named pip in the working directory is not pip.
+    return [sys.executable, "-P", "-m", "pip"]
+
+
+def _command(name: str, version: str, folder: Path) -> list[str]:
     bar = "raw" if _pip_release() >= _RAW_PROGRESS_SINCE else "off"
     return [
-        # -P: a folder named pip in the working directory is not pip.
-        *(sys.executable, "-P", "-m", "pip", "download", "--no-input", "--no-deps"),
+        *_pip(f"{name}=={version}"),
+        *("download", "--no-input", "--no-deps"),
         *("--only-binary=:all:", "--disable-pip-version-check", f"--progress-bar={bar}"),
         *("--dest", str(folder), f"{name}=={version}"),
     ]

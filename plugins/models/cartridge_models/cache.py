@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cartridge_core.errors import VerificationError
+from cartridge_models.origin import Removed
 from cartridge_models.record import RECORD, read_record
 from cartridge_models.release import Release
 from cartridge_models.settings import cache_folder
@@ -25,7 +26,15 @@ if TYPE_CHECKING:
 
     from cartridge_core.modelspec import PackageSpec
 
-__all__ = ["publish", "read_cached", "release_folder", "scratch_folder", "sweep"]
+__all__ = [
+    "publish",
+    "read_cached",
+    "release_folder",
+    "remove",
+    "scratch_bytes",
+    "scratch_folder",
+    "sweep",
+]
 
 _SCRATCH = ".part-"
 _LOCK = "lock"
@@ -93,6 +102,27 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
         _remove_if_empty(parent)
+
+
+def scratch_bytes(parent: Path) -> int:
+    """Say how much work lies in the hidden folders of a project."""
+    total = 0
+    for path in parent.glob(f"{_SCRATCH}*/**/*"):
+        with contextlib.suppress(OSError):
+            total += path.lstat().st_size
+    return total
+
+
+def remove(spec: PackageSpec) -> Removed:
+    """Remove a release, in one step for whoever looks."""
+    final = release_folder(spec)
+    if not final.is_dir():
+        return Removed()
+    with scratch_folder(final.parent) as scratch:
+        gone = scratch / "removed"
+        final.rename(gone)
+        sizes = [path.lstat().st_size for path in gone.rglob("*") if not path.is_dir()]
+    return Removed(len(sizes), sum(sizes))
 
 
 def sweep(parent: Path) -> None:

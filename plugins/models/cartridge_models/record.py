@@ -118,9 +118,11 @@ def copy_checked(
             target.write(chunk)
         on_bytes(len(chunk))
     if left != 0 or hasher.digest() != recorded.digest:
+        size = f"{recorded.size_bytes - left} bytes" if left >= 0 else "longer"
+        found = f"{size}, {recorded.algorithm} {hasher.hexdigest()}" if left >= 0 else size
         msg = (
             f"{where}: {recorded.path} is not the file that RECORD lists "
-            f"({recorded.size_bytes} bytes, {recorded.algorithm} {recorded.digest.hex()}); "
-            "it was changed or damaged"
+            f"({recorded.size_bytes} bytes, {recorded.algorithm} {recorded.digest.hex()}): it is "
+            f"{found}; it was changed or damaged"
         )
         raise VerificationError(msg)

@@ -15,12 +15,12 @@ from cartridge_core.urn import CapUrn
 
 if TYPE_CHECKING:
     from cartridge_core.context import Context
-    from cartridge_models.origin import ModelFile, Origin
+    from cartridge_models.origin import Model, ModelFile, Origin
     from cartridge_models.store import Store
 
 __all__ = ["Session", "begin"]
 
-Answer = Callable[["Origin", ModelSpec, "Context"], dict[str, object]]
+Answer = Callable[["Origin", "Context"], dict[str, object]]
 
 
 @attrs.frozen
@@ -28,15 +28,17 @@ class Session:
     """One cap at work for one caller."""
 
     store: Store
-    answer: Answer
+    answer: Answer | None
+    """None for the list of all models."""
+
     context: Context
 
     def infer(self, value: object) -> Result:
         """
-        Answer for one model.
+        Answer for one model, or list them.
 
         Args:
-            value: The spec's text.
+            value: The spec's text, or which models.
 
         Raises:
             InvalidArgumentError: It is no model spec.
@@ -48,9 +50,11 @@ class Session:
         if not isinstance(value, str):
             msg = f"model_spec: a model spec is a text, not {type(value).__name__}"
             raise InvalidArgumentError(msg, arg="model_spec", value=value)
-        spec = ModelSpec.parse(value)
         self.context.check_cancelled()
-        record = self.answer(self.store.origin(spec), spec, self.context)
+        if self.answer is None:
+            return Result(ResultKind.FINAL, _list(self.store, value))
+        spec = ModelSpec.parse(value)
+        record = self.answer(self.store.origin(spec), self.context)
         return Result(ResultKind.FINAL, {"model_spec": str(spec), **record})
 
 
@@ -63,12 +67,12 @@ def begin(store: Store, cap: str, context: Context) -> Session:
         cap: The declared cap URN.
         context: The session's line to its host.
     """
-    marker = next(tag for tag in CapUrn.parse(cap).tags if tag in _ANSWERS)
-    return Session(store, _ANSWERS[marker], context)
+    tags = CapUrn.parse(cap).tags
+    answer = next((known for marker, known in _ANSWERS.items() if marker in tags), None)
+    return Session(store, answer, context)
 
 
-def _download(origin: Origin, spec: ModelSpec, context: Context) -> dict[str, object]:
-    del spec
+def _download(origin: Origin, context: Context) -> dict[str, object]:
     start_s = time.monotonic()
     model = origin.fetch(context)
     context.progress(1.0, f"{origin.name} is here")
@@ -78,32 +82,30 @@ def _download(origin: Origin, spec: ModelSpec, context: Context) -> dict[str, ob
         "total_bytes": model.total_bytes,
         "file_count": len(model.files),
         "duration_ms": round((time.monotonic() - start_s) * 1000),
+        **_revision(model),
     }
 
 
-def _status(origin: Origin, spec: ModelSpec, context: Context) -> dict[str, object]:
-    del spec
+def _status(origin: Origin, context: Context) -> dict[str, object]:
     model = origin.find(context)
     if model is None:
         return {"state": "not_found", "total_bytes": 0, "file_count": 0}
     return {
-        "state": "ready" if model.complete else "paused",
-        **({"path": str(model.path)} if model.complete else {}),
-        "total_bytes": model.total_bytes,
+        **_state(model),
+        "total_bytes": model.total_bytes + model.part_bytes,
         "file_count": len(model.files),
+        **_revision(model),
     }
 
 
-def _path(origin: Origin, spec: ModelSpec, context: Context) -> dict[str, object]:
-    del spec
+def _path(origin: Origin, context: Context) -> dict[str, object]:
     model = origin.find(context)
     if model is None or not model.complete:
         return {"exists": False}
-    return {"path": str(model.path), "exists": True}
+    return {"path": str(model.path), "exists": True, **_revision(model)}
 
 
-def _contents(origin: Origin, spec: ModelSpec, context: Context) -> dict[str, object]:
-    del spec
+def _contents(origin: Origin, context: Context) -> dict[str, object]:
     model = origin.find(context)
     local = model is not None and model.complete
     files: tuple[ModelFile, ...]
@@ -118,9 +120,52 @@ def _contents(origin: Origin, spec: ModelSpec, context: Context) -> dict[str, ob
     }
 
 
+def _availability(origin: Origin, context: Context) -> dict[str, object]:
+    model = origin.find(context)
+    local: dict[str, object] = {"local_available": model is not None and model.complete}
+    if context.offline:
+        return local
+    return {**local, "remote_available": origin.is_offered(context)}
+
+
+def _remove(origin: Origin, context: Context) -> dict[str, object]:
+    removed = origin.remove(context)
+    return {
+        "removed": removed.file_count > 0 or removed.freed_bytes > 0,
+        "file_count": removed.file_count,
+        "freed_bytes": removed.freed_bytes,
+    }
+
+
+def _list(store: Store, repository: str) -> dict[str, object]:
+    models = [
+        {
+            "model_spec": listed.model_spec,
+            "repository": listed.source,
+            **_state(listed.model),
+            "total_bytes": listed.model.total_bytes + listed.model.part_bytes,
+            "file_count": len(listed.model.files),
+        }
+        for listed in store.list_models(repository)
+    ]
+    return {"models": models, "count": len(models), "filter": repository}
+
+
+def _state(model: Model) -> dict[str, object]:
+    if model.complete:
+        return {"state": "ready", "path": str(model.path)}
+    return {"state": "downloading" if model.coming else "paused"}
+
+
+def _revision(model: Model) -> dict[str, object]:
+    return {} if model.revision is None else {"revision": model.revision}
+
+
 _ANSWERS: dict[str, Answer] = {
     "download-model": _download,
     "model-status": _status,
     "model-path": _path,
     "model-contents": _contents,
+    "model-availability": _availability,
+    "remove-model": _remove,
 }

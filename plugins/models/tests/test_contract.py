@@ -25,6 +25,10 @@ class TestStore(BatchContract):
     varying = ("duration_ms",)
 
     def value(self, cap: Cap) -> object:
-        """Ask for the folder of an installed package."""
-        del cap
+        """Ask for a path that is here, for what removes it a package that is not."""
+        match cap.aliases[0]:
+            case "list-models":
+                return "https"
+            case "remove-model":
+                return "pkg:pypi/no-such-project@1#x"
         return f"pkg:pypi/pluggy@{version('pluggy')}#pluggy"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cartridge_core.errors import DownloadError, InvalidArgumentError, UnsupportedError
+from cartridge_core.errors import DownloadError, InvalidArgumentError
 from cartridge_core.urn import CapUrn
 from cartridge_models import plugin, settings
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 _: BatchPlugin[Store, Session] = plugin
 
 PLUGIN = Path(plugin.__file__).parent
-SHA = "0" * 64
 
 REQUESTS = [
     pytest.param(
@@ -55,6 +54,19 @@ REQUESTS = [
         "model-contents",
         id="contents",
     ),
+    pytest.param(
+        'cap:in="media:enc=utf-8;model-spec";model-availability;'
+        'out="media:enc=utf-8;model-availability;record"',
+        "model-availability",
+        id="availability",
+    ),
+    pytest.param(
+        'cap:in="media:enc=utf-8;model-repo;record";list-models;'
+        'out="media:enc=utf-8;model-list;record"',
+        "list-models",
+        id="list",
+    ),
+    pytest.param("cap:remove-model", "remove-model", id="remove"),
 ]
 
 
@@ -71,13 +83,6 @@ def test_error_value_that_is_no_text(ask: Ask) -> None:
         ask("download-model", {"repo_id": "a/b"})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("spec", ["/m.gguf", f"https://h/x#sha256={SHA}"])
-def test_error_scheme_that_is_not_resolved(ask: Ask, spec: str) -> None:
-    """A spec of another scheme is refused, with the schemes that are resolved."""
-    with pytest.raises(UnsupportedError, match="is not resolved here; hf and pkg are"):
-        ask("model-status", spec)
-
-
 @pytest.mark.parametrize(("request_text", "marker"), REQUESTS)
 def test_cap_serves_the_request(request_text: str, marker: str) -> None:
     """Each published request for a model is served by one cap, and by no other."""
@@ -90,9 +95,10 @@ def test_cap_serves_the_request(request_text: str, marker: str) -> None:
 def test_no_cap_has_a_pack() -> None:
     """The model spec is the value itself: there is no pack to resolve before."""
     (descriptor,) = plugin.cartridge_descriptors()
-    assert [cap.pack_arg for cap in descriptor.caps] == [None] * 4
-    assert [cap.main and cap.main.name for cap in descriptor.caps] == ["model_spec"] * 4
-    assert descriptor.schemes == ("hf", "pkg")
+    assert [cap.pack_arg for cap in descriptor.caps] == [None] * 7
+    names = ["model_spec"] * 5 + ["model_repo", "model_spec"]
+    assert [cap.main and cap.main.name for cap in descriptor.caps] == names
+    assert descriptor.schemes == ("hf", "pkg", "https", "file")
 
 
 def test_caps_are_valid_cap_definitions() -> None:

