@@ -277,7 +277,11 @@ def _parse_file(text: str, rest: str) -> FileSpec:
         rest = slash + tail
     if not rest:
         raise _refusal(text, "there is no path", _FILE_FORM)
-    return FileSpec.from_path(os.fsdecode(unquote_to_bytes(rest)))
+    try:
+        path = os.fsdecode(unquote_to_bytes(os.fsencode(rest)))
+    except UnicodeEncodeError as exc:
+        raise _refusal(text, f"this is no path here ({exc})", _FILE_FORM) from exc
+    return FileSpec.from_path(path)
 
 
 def _parse_package(text: str, rest: str) -> PackageSpec:
@@ -321,6 +325,8 @@ def _parse_url(text: str) -> UrlSpec:
 
 def _decode(text: str, part: str, form: str) -> str:
     try:
-        return unquote(part, errors="strict")
-    except UnicodeDecodeError as exc:
+        decoded = unquote(part, errors="strict")
+        decoded.encode()  # half a surrogate pair cannot be written again
+    except UnicodeError as exc:
         raise _refusal(text, f"{part!r} is not UTF-8 once its %-escapes are read", form) from exc
+    return decoded

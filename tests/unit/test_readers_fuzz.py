@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -454,6 +454,12 @@ PIECES += [" ", "\n", "\\", "é", "\ud800", ":", "C:", "@refs/pr/1", "?x=1", "%2
 
 
 @settings(max_examples=240, deadline=None)
+@example("file:\ud800")
+@example("hf:b/c?include=\ud800")
+@example("hf:b/c?include=\udcff")
+@example("pkg:pypi/a@1.0#\udcff")
+@example("file:/\udcff")
+@example("~\0")
 @given(st.lists(st.sampled_from(PIECES), max_size=7).map("".join) | TEXTS)
 def test_model_specs(text: str) -> None:
     """A text is one of the four forms, whose own text is read as the same; or it is refused."""
