@@ -116,6 +116,8 @@ _DISTRIBUTIONS = (
     "torch",
     "sentence-transformers",
     "transformers",
+    "openai-whisper",
+    "faster-whisper",
 )
 
 
