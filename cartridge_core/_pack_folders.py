@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from cartridge_core._descriptor_files import RefusedError, load_json
+from cartridge_core.offers import NATIVE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from cartridge_core.descriptor import Descriptor
 
 __all__ = ["check_base", "find_packs", "pack_opener"]
+
+_CORRECT = "Correct the path, here or in CARTRIDGE_PACKS."
 
 
 def find_packs(folder: Path) -> tuple[Path, ...]:
@@ -27,15 +30,19 @@ def find_packs(folder: Path) -> tuple[Path, ...]:
         Their real paths, so that one pack named twice is one.
 
     Raises:
-        RefusedError: There is no such folder, or no pack in it.
+        RefusedError: There is no such folder, it cannot be read, or there is no pack in it.
     """
-    folder = folder.expanduser().resolve()
-    if not folder.is_dir():
-        found = "it is a file" if folder.exists() else "there is no such folder"
-        raise RefusedError(found, "Correct the path, here or in CARTRIDGE_PACKS.")
-    if (folder / "descriptor.json").exists():
-        return (folder,)
-    packs = tuple(sorted(child.resolve() for child in folder.iterdir() if _is_pack(child)))
+    try:
+        folder = folder.expanduser().resolve()
+        if not folder.is_dir():
+            found = "it is a file" if folder.exists() else "there is no such folder"
+            raise RefusedError(found, _CORRECT)
+        if (folder / "descriptor.json").exists():
+            return (folder,)
+        packs = tuple(sorted(child.resolve() for child in folder.iterdir() if _is_pack(child)))
+    except (OSError, RuntimeError) as exc:
+        why = f"it cannot be read: {exc}"
+        raise RefusedError(why, _CORRECT) from exc
     if not packs:
         why = "neither it nor a direct subfolder has a descriptor.json"
         raise RefusedError(why, "Name a pack, or the folder that holds packs.")
@@ -43,7 +50,10 @@ def find_packs(folder: Path) -> tuple[Path, ...]:
 
 
 def _is_pack(folder: Path) -> bool:
-    return not folder.name.startswith(".") and (folder / "descriptor.json").exists()
+    try:
+        return not folder.name.startswith(".") and (folder / "descriptor.json").exists()
+    except OSError:
+        return True  # whoever reads it will say why it cannot be read
 
 
 def pack_opener(descriptor: Descriptor, pack: Path) -> str:
@@ -56,7 +66,7 @@ def pack_opener(descriptor: Descriptor, pack: Path) -> str:
     if descriptor.plugin is not None:
         return descriptor.plugin
     if _has_runtime(pack / "manifest.json"):
-        return "native"
+        return NATIVE
     why = "nothing says which plugin opens it"
     fix = (
         "Its descriptor needs attributes.base or attributes.plugin, or its manifest.json an "

@@ -217,7 +217,7 @@ def _parse_scheme(text: str, scheme: str, rest: str) -> ModelSpec:
         case "https":
             return _parse_url(text)
         case "http":
-            raise _refusal(text, "http is not encrypted", _URL_FORM)
+            raise _refusal(_without_secrets(text), "http is not encrypted", _URL_FORM)
         case _:
             found = f"the scheme {scheme!r} is none of hf, file, pkg, https"
             raise _refusal(text, found, f"one of them, {_HUB_FORM} for one")
@@ -305,21 +305,27 @@ def _parse_package(text: str, rest: str) -> PackageSpec:
     return PackageSpec(normalised, version, subpath=str(PurePosixPath(*steps)))
 
 
+def _without_secrets(address: str) -> str:
+    """Hide a user and a password, and what stands after a ``?``, which may be a key to the file."""
+    hidden = re.sub(r"(?<=//)[^?#]*@", "***@", address, count=1)
+    return re.sub(r"(?<=\?)[^#]+", "***", hidden, count=1)
+
+
 def _parse_url(text: str) -> UrlSpec:
     url, _, fragment = text.partition("#")
+    shown = _without_secrets(text)
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError as exc:
-        raise _refusal(text, f"this is no URL ({exc})", _URL_FORM) from exc
+        raise _refusal(shown, f"this is no URL ({exc})", _URL_FORM) from exc
     if "@" in parts.netloc:
-        hidden = text.replace(parts.netloc.rpartition("@")[0], "***", 1)
-        raise _refusal(hidden, "an address may hold no user and password", _URL_FORM)
+        raise _refusal(shown, "an address may hold no user and password", _URL_FORM)
     if not host or not url.isprintable() or " " in url:
-        raise _refusal(text, "this is no URL with a host", _URL_FORM)
+        raise _refusal(shown, "this is no URL with a host", _URL_FORM)
     digest = _DIGEST.fullmatch(fragment)
     if digest is None:
-        raise _refusal(text, "the file's SHA-256 is not given", _URL_FORM)
+        raise _refusal(shown, "the file's SHA-256 is not given", _URL_FORM)
     return UrlSpec(url, digest[1].lower())
 
 

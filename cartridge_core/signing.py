@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 import attrs
 
 from cartridge_core._ed25519 import read_private_key
+from cartridge_core.errors import LoadError
 from cartridge_core.jsondata import read_json, thaw
 from cartridge_core.licences import check_licences
 from cartridge_core.manifest import Manifest, attest, check_pack
@@ -56,7 +57,7 @@ def sign_manifest(folder: Path, key: Path, *, keyid: str, signer: str) -> Signed
         VerificationError: The folder is not what the manifest says, a licence says nothing, or a
             weights update was not shown to be no worse.
 
-        LoadError: The key cannot be read, or there is no pack.
+        LoadError: The key cannot be read, there is no pack, or its manifest cannot be written.
     """
     private = read_private_key(key)
     descriptor = _check(folder)
@@ -75,7 +76,11 @@ def sign_manifest(folder: Path, key: Path, *, keyid: str, signer: str) -> Signed
     }
     kept = [other for other in others if other["keyid"] != keyid]
     document["signatures"] = [*kept, signature]
-    write_manifest(file, document)
+    try:
+        write_manifest(file, document)
+    except OSError as exc:
+        msg = f"pack {folder}: manifest.json cannot be written: {exc}"
+        raise LoadError(msg) from exc
     public = base64.b64encode(private.public_key().public_bytes_raw()).decode("ascii")
     return Signed(manifest=manifest, keyid=keyid, public_key=public)
 

@@ -39,6 +39,9 @@ def read_manifest(folder: Path) -> Manifest:
     """
     file = folder / "manifest.json"
     try:
+        if file.exists() and not file.is_file():
+            msg = f"pack {folder}: manifest.json is no regular file; fetch the pack again"
+            raise VerificationError(msg)
         return Manifest.from_json(file.read_bytes())
     except FileNotFoundError as exc:
         msg = f"{folder} is no pack and no weights update: it has no manifest.json"
@@ -149,7 +152,7 @@ def check_gate(manifest: Manifest) -> None:
     evaluation = manifest.evaluation
     if evaluation is None:
         raise refusal(where, "is missing; a weights update says how it was measured")
-    if evaluation.is_worse and evaluation.waiver is None:
+    if evaluation.is_worse and not (evaluation.waiver or "").strip():
         rule = (
             f"{shown(evaluation.metric)} is {shown(evaluation.value)}, and was "
             f"{shown(evaluation.baseline)} before, which may be worse; a waiver has to say why it "

@@ -116,7 +116,9 @@ def _status(argv: Sequence[str], terminal: Terminal) -> int:
 
 def _failed(exc: BaseException, terminal: Terminal) -> int:
     """Say what went wrong; give the exit status."""
-    name, message = type(exc).__name__, str(exc)
+    # A plugin may have a class of its own below one of ours, which means nothing to a user.
+    ours = (kind for kind in type(exc).__mro__ if kind.__module__ == CartridgeError.__module__)
+    name, message = next(ours, type(exc)).__name__, str(exc)
     status = _ERROR - (exc.status if isinstance(exc, CartridgeError) else Status.INTERNAL)
     if isinstance(exc, click.ClickException):
         name, message, status = "UsageError", exc.format_message(), _USAGE

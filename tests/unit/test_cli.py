@@ -25,6 +25,7 @@ from cartridge_core.errors import (
     CancelledError,
     CartridgeDiedError,
     CartridgeError,
+    DownloadError,
     InternalError,
     InvalidArgumentError,
     LoadError,
@@ -275,6 +276,18 @@ def test_error_gives_its_exit_status_and_one_line(
     """An error ends with 10 + |status|, and stderr has its class and message alone."""
     ended = cartridge("run", ECHO, "hi", plugins=FailingEcho(error=error("the reason")))
     assert ended == Outcome(status, "", f"error: {error.__name__}: the reason\n")
+
+
+def test_error_of_a_plugin_s_class_has_the_public_one_s_name(
+    cartridge: Callable[..., Outcome],
+) -> None:
+    """A class of a plugin's own is named as the one of ours that it is."""
+
+    class GoneError(DownloadError):
+        pass
+
+    ended = cartridge("run", ECHO, "hi", plugins=FailingEcho(error=GoneError("gone")))
+    assert ended == Outcome(14, "", "error: DownloadError: gone\n")
 
 
 @pytest.mark.parametrize(

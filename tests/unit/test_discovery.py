@@ -1076,6 +1076,18 @@ def test_a_pack_with_a_runtime_is_native(site: Site, tmp_path: Path) -> None:
     ]
 
 
+def test_the_plugin_for_libraries_needs_no_descriptors(site: Site, tmp_path: Path) -> None:
+    """All its cartridges are packs; any other plugin without descriptors is a broken one."""
+    for name in ("native", "other"):
+        folder = site.plugin(name)
+        (folder / f"{name}-letters.json").unlink()
+        folder.rmdir()
+    pack = a_pack(tmp_path / "p", a_descriptor("my-pack"), "runtime")
+    discovered = site.discover(packs=[pack])
+    assert ids(discovered) == ["my-pack"]
+    assert only_issue(discovered).plugin == "other"
+
+
 def test_a_pack_without_caps_is_offered(site: Site, tmp_path: Path) -> None:
     """A descriptor without caps can be opened by its id."""
     site.plugin("native")
@@ -1267,3 +1279,27 @@ def test_error_a_folder_without_packs_is_reported(site: Site, tmp_path: Path) ->
     (tmp_path / "wrong" / "folder").mkdir(parents=True)
     issue = only_issue(site.discover(packs=[tmp_path / "wrong"]))
     assert "neither it nor a direct subfolder has a descriptor.json" in issue.why
+
+
+@pytest.mark.parametrize("named", ["~nobody-of-this-name/packs", "x" * 300, "loop", "loop/pack"])
+def test_error_a_folder_of_packs_that_cannot_be_looked_at_is_reported(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    """What to do is to correct the path: nobody can reinstall a folder of packs."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop").symlink_to("loop")
+    issue = only_issue(site.discover(packs=[named]))
+    assert (issue.distribution, issue.what) == (named, "folder of packs")
+    assert issue.fix == "Correct the path, here or in CARTRIDGE_PACKS."
+
+
+def test_error_a_pack_that_cannot_be_looked_at_leaves_the_others(
+    site: Site, tmp_path: Path
+) -> None:
+    """One folder that cannot be entered is one issue, and hides no pack beside it."""
+    site.plugin("abc")
+    a_pack(tmp_path / "packs" / "good", narrowed("my-pack", "abc-letters"))
+    (tmp_path / "packs" / "bad").symlink_to("x" * 300)  # as good as a folder without rights
+    discovered = site.discover(packs=[tmp_path / "packs"])
+    assert ids(discovered) == ["abc-letters", "my-pack"]
+    assert "it cannot be read" in only_issue(discovered).why

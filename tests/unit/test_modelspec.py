@@ -124,6 +124,26 @@ def test_error_keeps_a_password_to_itself() -> None:
     assert "s3cret" not in f"{caught.value} {caught.value.value}"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("https://h/x?token=s3cret", id="no-digest"),
+        pytest.param("https://h/x?token=s3cret#sha256=12", id="short-digest"),
+        pytest.param(f"https://h/x?token=s3cret y#sha256={SHA}", id="blank"),
+        pytest.param(f"https://h:port/x?token=s3cret#sha256={SHA}", id="no-port"),
+        pytest.param(f"https://me@h/x?token=s3cret#sha256={SHA}", id="user"),
+        pytest.param(f"http://h/x?token=s3cret#sha256={SHA}", id="http"),
+        pytest.param(f"http://me:s3cret@h/x#sha256={SHA}", id="http-password"),
+    ],
+)
+def test_error_keeps_a_key_to_the_file_to_itself(text: str) -> None:
+    """What an address holds after a ? is told nobody, least of all in an error."""
+    with pytest.raises(InvalidArgumentError) as caught:
+        ModelSpec.parse(text)
+    assert "s3cret" not in f"{caught.value} {caught.value.value}"
+    assert "//" in str(caught.value)
+
+
 def test_error_for_a_bare_name_offers_the_path() -> None:
     """A bare name may have been meant as a file: the message says how to write that."""
     with pytest.raises(InvalidArgumentError, match=r"\./model\.bin for a path"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import resource
 import shutil
 import subprocess
 from functools import partial
@@ -21,13 +22,14 @@ from hypothesis import strategies as st
 
 from cartridge_core.__main__ import main
 from cartridge_core.descriptor import Descriptor
-from cartridge_core.errors import CartridgeError, VerificationError
+from cartridge_core.errors import CartridgeError, LoadError, VerificationError
 from cartridge_core.hookspecs import hookimpl
 from cartridge_core.manifest import verify
 from cartridge_core.pack import Pack, Trust
 from cartridge_core.packmaking import PackFacts, make_pack
 from cartridge_core.results import Result, ResultKind
 from cartridge_core.signatures import signed_message
+from cartridge_core.signing import sign_manifest
 from cartridge_core.testing.descriptors import fake_cap, fake_descriptor
 from cartridge_core.testing.fakes import BatchEcho, FakeHandle, FakeSession
 from cartridge_core.testing.registries import registry_of
@@ -191,6 +193,93 @@ def test_new_pack_has_the_layout_of_the_abi(home: Home) -> None:
     assert home.manifest["schema_version"] == "2"
 
 
+def own_folder(home: Home, **changes: object) -> Path:
+    """A folder with a descriptor of its own and two files."""
+    folder = home.folder / "own"
+    for role, name in (("runtime", "libx.so"), ("model", "weights.bin")):
+        (folder / "artifacts" / role).mkdir(parents=True)
+        (folder / "artifacts" / role / name).write_text(name)
+    descriptor = {**fake_descriptor("reader-own").to_json(), **changes}
+    (folder / "descriptor.json").write_text(json.dumps(descriptor))
+    return folder
+
+
+def test_a_folder_with_its_own_descriptor_is_packed_as_it_says(home: Home) -> None:
+    """Nothing is narrowed: the descriptor goes in byte for byte, and the folders are the roles."""
+    folder = own_folder(home)
+    (folder / ".cache").mkdir()
+    ended = home.run("pack", "new", folder, home.pack)
+    assert (ended.status, ended.out) == (
+        0,
+        f"{home.pack}: reader-own 0.1.0, 2 files, not signed\n",
+    )
+    data = (folder / "descriptor.json").read_bytes()
+    assert (home.pack / "descriptor.json").read_bytes() == data
+    manifest = Pack.from_path(home.pack)
+    assert [file.name for file in manifest.files("runtime")] == ["libx.so"]
+    assert home.sign().status == 0
+    home.trust()
+    assert home.verify("--trust", "required").status == 0
+
+
+@pytest.mark.parametrize(
+    ("spoil", "status", "words"),
+    [
+        pytest.param(
+            lambda folder: (folder / "README.md").touch(), 14, "holds README.md", id="more-files"
+        ),
+        pytest.param(
+            lambda folder: (
+                (folder / "artifacts" / "libs").mkdir()
+                or (folder / "artifacts" / "libs" / "x").touch()
+            ),
+            11,
+            "role",
+            id="no-role",
+        ),
+        pytest.param(
+            lambda folder: shutil.rmtree(folder / "artifacts"), 14, "no files", id="no-files"
+        ),
+        pytest.param(
+            lambda folder: (folder / "descriptor.json").write_text("{}"), 11, "missing", id="empty"
+        ),
+    ],
+)
+def test_error_a_folder_that_is_no_pack_in_the_making(
+    spoil: Callable[[Path], object], status: int, words: str, home: Home
+) -> None:
+    """What would not be in the pack, or not verify, is refused before one is made."""
+    folder = own_folder(home)
+    spoil(folder)
+    ended = home.run("pack", "new", folder, home.pack)
+    assert (ended.status, words in ended.err) == (status, True), ended.err
+    assert not home.pack.exists()
+
+
+def test_error_a_folder_whose_descriptor_says_no_licence(home: Home) -> None:
+    """Whose it is has to be known."""
+    ended = home.run("pack", "new", own_folder(home, license="NOASSERTION"), home.pack)
+    assert ended.status == 11
+    assert "state the licence" in ended.err
+
+
+def test_error_a_model_needs_a_base_an_id_and_a_licence(home: Home) -> None:
+    """Without a descriptor of its own a model narrows a cartridge."""
+    ended = home.run("pack", "new", home.model, home.pack)
+    assert ended.status == 2
+    assert "--base, --id and --license" in ended.err
+
+
+def test_error_preflight_of_a_changed_pack(home: Home) -> None:
+    """A plugin sees no pack that is not what its manifest says, not even to look at the machine."""
+    home.new()
+    (home.pack / "artifacts" / "model" / "a.txt").write_text("evil")
+    with registry_of(Reader(), packs=[home.pack]) as registry:
+        assert registry.preflight("reader-text", home.model).ok
+        with pytest.raises(VerificationError):
+            registry.preflight("tuned")
+
+
 def test_what_was_measured_of_another_model_is_not_said_of_this_one(tmp_path: Path) -> None:
     """Speed, quality and memory are the base's default model's: a pack starts unmeasured."""
     (tmp_path / "model.bin").write_bytes(b"x")
@@ -317,6 +406,19 @@ def test_error_sign_what_is_not_so(home: Home) -> None:
     assert home.manifest["signatures"] == []
 
 
+def test_error_sign_where_nothing_can_be_written(home: Home) -> None:
+    """A manifest that cannot be written is named, and is what it was."""
+    home.new()
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, most[1]))
+    try:
+        with pytest.raises(LoadError, match=r"manifest\.json cannot be written"):
+            sign_manifest(home.pack, home.key, keyid="me", signer="I")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, most)
+    assert home.manifest["signatures"] == []
+
+
 KEYS = [
     pytest.param(pem(KEY, b"x"), "is encrypted", id="encrypted"),
     pytest.param(pem(X25519PrivateKey.generate()), "is no Ed25519 key", id="other-algorithm"),
@@ -400,6 +502,18 @@ def test_inspect_shows_what_is_stated(home: Home) -> None:
 def test_error_no_pack(home: Home, verb: str) -> None:
     """A plain model is nothing to verify or inspect."""
     assert "it has no manifest.json" in home.run("pack", verb, home.model).err
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("verb", ["verify", "inspect"])
+def test_error_a_manifest_that_is_no_file_is_not_waited_for(home: Home, verb: str) -> None:
+    """Reading a named pipe would never end."""
+    home.new()
+    (home.pack / "manifest.json").unlink()
+    os.mkfifo(home.pack / "manifest.json")
+    ended = home.run("pack", verb, home.pack)
+    assert (ended.status, ended.out) == (14, "")
+    assert "manifest.json is no regular file" in ended.err
 
 
 def test_error_half_a_pack_is_no_bare_model(home: Home) -> None:

@@ -211,6 +211,7 @@ GATES = [
     pytest.param({"metric": "zeal", "value": 0.2}, "may be worse", id="unknown-metric-up"),
     pytest.param({"metric": "zeal", "value": 0.1}, "may be worse", id="unknown-metric-down"),
     pytest.param({"value": 0.16, "waiver": ""}, "waiver: must be a string", id="empty-waiver"),
+    pytest.param({"value": 0.16, "waiver": " \n"}, "a waiver has to say why", id="blank-waiver"),
     pytest.param({"value": "0.1"}, "value: must be a number", id="text"),
     pytest.param({"value": True}, "value: must be a number", id="bool"),
     pytest.param({"value": 10**400}, "may be worse", id="huge"),

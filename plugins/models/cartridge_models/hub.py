@@ -134,7 +134,11 @@ class HubOrigin:
     def remove(self, context: Context) -> Removed:
         """Remove the files that are meant, and their content where no other commit has it."""
         found = self._look(context)
-        return Removed() if found is None else remove(found, self.spec)
+        try:
+            return Removed() if found is None else remove(found, self.spec)
+        except OSError as exc:
+            msg = f"model {self.spec}: it cannot be removed: {exc}"
+            raise DownloadError(msg) from exc
 
     @property
     def _repository(self) -> Repository:

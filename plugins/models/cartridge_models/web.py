@@ -33,6 +33,7 @@ _ADVICE = "set CARTRIDGE_CACHE to a folder on another disk"
 _INFO = ".source.json"
 _GONE = frozenset({401, 403, 404, 410})
 _LONGEST_NAME = 200
+_PIECE_BYTES = 1 << 20
 
 
 @attrs.frozen
@@ -63,10 +64,9 @@ class WebOrigin:
         """Look into the cache."""
         context.check_cancelled()
         file = self._remote
-        info = _read_info(self._folder)
         size, part = _size(file.target), max(_size(file.part), 0)
         coming = owner_of(self._lock) is not None
-        if size >= 0 and info.get("size_bytes", size) == size:
+        if size >= 0 and self._is_whole(context):
             return Model(file.target, (ModelFile(self.name, size),))
         if not part and not coming:
             return None
@@ -79,8 +79,7 @@ class WebOrigin:
             return found
         self._require_network(context)
         file = self._remote
-        kept = _read_info(self._folder).get("size_bytes")
-        if kept is not None and _size(file.target) != kept:
+        if _size(file.target) >= 0 and not self._is_whole(context):
             # It is damaged, as by a power cut.
             file.target.unlink(missing_ok=True)
         order = Order(self.name, [file], self._lock.parent, _ADVICE, self._write_info)
@@ -110,20 +109,22 @@ class WebOrigin:
 
     def remove(self, context: Context) -> Removed:
         """Remove it, and what is here of it."""
-        found = self.find(context)
-        if found is None:
-            return Removed()
+        context.check_cancelled()
         if (owner := owner_of(self._lock)) is not None:
             msg = f"model {self._what}: {owner} is fetching it; end that first"
             raise BusyError(msg)
         file = self._remote
-        freed = max(_size(file.target), 0) + max(_size(file.part), 0)
-        file.target.unlink(missing_ok=True)
-        discard(file)
-        (self._folder / _INFO).unlink(missing_ok=True)
+        size, part = _size(file.target), _size(file.part)
+        try:
+            file.target.unlink(missing_ok=True)
+            discard(file)
+            (self._folder / _INFO).unlink(missing_ok=True)
+        except OSError as exc:
+            msg = f"model {self._what}: it cannot be removed: {exc}"
+            raise DownloadError(msg) from exc
         with contextlib.suppress(OSError):
             self._folder.rmdir()
-        return Removed(len(found.files), freed)
+        return Removed(int(size >= 0), max(size, 0) + max(part, 0))
 
     @property
     def _what(self) -> str:
@@ -149,8 +150,36 @@ class WebOrigin:
             part=self._folder / f".{self.spec.sha256}.part",
         )
 
+    def _is_whole(self, context: Context) -> bool:
+        """Say whether the file is what was fetched; one that was written since is hashed again."""
+        file, info = self._remote, _read_info(self._folder)
+        try:
+            seen = file.target.stat()
+            if info.get("size_bytes", seen.st_size) != seen.st_size:
+                return False
+            if info.get("mtime_ns", seen.st_mtime_ns) == seen.st_mtime_ns:
+                return True
+            hasher = file.digest.hasher(seen.st_size)
+            with file.target.open("rb") as stream:
+                while piece := stream.read(_PIECE_BYTES):
+                    context.check_cancelled()
+                    hasher.update(piece)
+            if hasher.hexdigest() != file.digest.hex:
+                return False
+        except OSError:
+            return False
+        with contextlib.suppress(OSError):  # a cache that nobody can write to is hashed each time
+            self._write_info(file)
+        return True
+
     def _write_info(self, file: RemoteFile) -> None:
-        info = {"url": self.repository, "name": self.name, "size_bytes": _size(file.target)}
+        seen = file.target.stat()
+        info = {
+            "url": self.repository,
+            "name": self.name,
+            "size_bytes": seen.st_size,
+            "mtime_ns": seen.st_mtime_ns,
+        }
         (self._folder / _INFO).write_text(json.dumps(info), encoding="utf-8")
 
     def _probe(self, context: Context) -> Head:

@@ -477,6 +477,14 @@ def test_remove_takes_what_nobody_else_has(ask: Ask, hub: FakeHub, store_folder:
     assert ask("list-models", "all")["count"] == 0
 
 
+def test_error_what_cannot_be_removed(ask: Ask, hub: FakeHub, store_folder: Path) -> None:
+    """A cache that does not let go of a file is a `DownloadError` that names the model."""
+    ask("download-model", ONE)
+    (store_folder / "blobs" / f"{hub.digest(BIG)}.from").mkdir()  # in the way, and no file
+    with pytest.raises(DownloadError, match=r"^model hf:acme/tiny.*: it cannot be removed: "):
+        ask("remove-model", ONE)
+
+
 def test_remove_of_some_files_leaves_the_others(ask: Ask, hub: FakeHub) -> None:
     """Only the files that a spec means go."""
     ask("download-model", "acme/tiny")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -168,6 +170,14 @@ def test_availability_contents_list_and_removal(ask: Ask, site: Loopback, spec: 
         ask("model-contents", spec)
 
 
+def test_error_what_cannot_be_removed(ask: Ask, cache: Path, spec: str) -> None:
+    """A cache that does not let go of a file is a `DownloadError` that names the model."""
+    ask("download-model", spec)
+    (cache / "https" / SHA / f".{SHA}.part").mkdir()  # in the way, and no file
+    with pytest.raises(DownloadError, match=r"^model https://.*: it cannot be removed: "):
+        ask("remove-model", spec)
+
+
 def test_damaged_file_is_fetched_again(ask: Ask, site: Loopback, spec: str) -> None:
     """A file that is shorter than it was is not the model."""
     path = Path(str(ask("download-model", spec)["path"]))
@@ -175,6 +185,28 @@ def test_damaged_file_is_fetched_again(ask: Ask, site: Loopback, spec: str) -> N
     assert ask("model-path", spec)["exists"] is False
     ask("download-model", spec)
     assert path.read_bytes() == DATA
+
+
+def test_changed_file_is_no_longer_the_model(ask: Ask, site: Loopback, spec: str) -> None:
+    """A file of the right size that somebody wrote to is fetched again."""
+    path = Path(str(ask("download-model", spec)["path"]))
+    path.write_bytes(b"X" + DATA[1:])
+    assert ask("model-path", spec)["exists"] is False
+    ask("download-model", spec)
+    assert path.read_bytes() == DATA
+    path.write_bytes(b"X" + DATA[1:])
+    assert ask("remove-model", spec)["freed_bytes"] == len(DATA)
+    assert not path.exists()
+
+
+def test_touched_file_is_still_the_model(ask: Ask, site: Loopback, spec: str) -> None:
+    """A file whose times alone changed, as in a copied cache, is hashed again, and stays."""
+    path = Path(str(ask("download-model", spec)["path"]))
+    os.utime(path, ns=(1, 1))
+    sent = site.sent_bytes
+    ask("download-model", spec)
+    assert site.sent_bytes == sent
+    assert json.loads((path.parent / ".source.json").read_bytes())["mtime_ns"] == 1
 
 
 @pytest.mark.parametrize("name", ["", "..", ".hidden", "a%5Cb", "ü ñ.gguf", "x" * 300 + ".gguf"])
