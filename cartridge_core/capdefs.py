@@ -9,6 +9,7 @@ Source: CapDAG, cap definitions, rules 1-15 and 17-22.
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import TYPE_CHECKING
 
@@ -18,14 +19,14 @@ from cartridge_core.capparts import Arg, Output, Source
 from cartridge_core.capreading import read_arg, read_output
 from cartridge_core.caprules import check_args, check_outputs, find_main_arg
 from cartridge_core.errors import UrnError
-from cartridge_core.jsondata import at, refusal
+from cartridge_core.jsondata import at, freeze, refusal
 from cartridge_core.jsonfields import Fields
 from cartridge_core.urn import CapUrn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Arg", "Cap", "Output", "Source", "read_cap", "read_caps"]
+__all__ = ["Arg", "Cap", "Output", "Source", "read_cap", "read_caps", "whole_io"]
 
 _CAP_KEYS = frozenset(
     {"urn", "title", "aliases", "abstract", "version", "cap_description", "documentation", "dims"}
@@ -171,6 +172,27 @@ def _check_provenance(fields: Fields) -> None:
         origin.text("registered_at")
     fields.texts("supported_model_types")
     fields.optional(fields.text, "default_model_spec")
+
+
+@functools.cache
+def whole_io() -> Cap:
+    """Give what a cartridge without caps does when it is opened by its id: all that its io says."""
+    media = "media:"
+    main = {
+        "name": "input",
+        "media_urn": media,
+        "required": False,
+        "sources": [{"stdin": media}, {"position": 0}],
+    }
+    output = {"media_urn": media, "name": "result", "output_description": "What io.output says."}
+    document = {
+        "urn": f"cap:by-id;in={media};out={media}",
+        "title": "What io says",
+        "aliases": ["by-id"],
+        "args": [main],
+        "outputs": [output],
+    }
+    return read_cap(freeze(document, "$"), "$")
 
 
 def read_caps(fields: Fields, name: str) -> tuple[Cap, ...]:

@@ -8,6 +8,7 @@ import threading
 from typing import TYPE_CHECKING, Self
 
 from cartridge_core.arguments import bind_parameters
+from cartridge_core.capdefs import whole_io
 from cartridge_core.errors import StateError, UnsupportedError
 from cartridge_core.session import Session
 from cartridge_core.threads import check_process
@@ -59,7 +60,8 @@ class Cartridge:
         Begin a session.
 
         Args:
-            cap: Which of the cartridge's caps, as a request; None takes the first.
+            cap: Which of the cartridge's caps, as a request; None takes the first, or whatever a
+                cartridge without caps does.
             **parameters: The cap's session arguments, by name.
 
         Raises:
@@ -155,13 +157,13 @@ class Cartridge:
 
     def _cap(self, request: str | CapUrn | None) -> Cap:
         caps = self.descriptor.caps
-        if request is None and caps:
-            return caps[0]
-        asked = None if request is None else CapUrn.of(request)
-        serving = [cap for cap in caps if asked is not None and cap.urn.is_dispatchable(asked)]
-        if asked is None or not serving:
+        if request is None:
+            return caps[0] if caps else whole_io()
+        asked = CapUrn.of(request)
+        serving = [cap for cap in caps if cap.urn.is_dispatchable(asked)]
+        if not serving:
             offered = ", ".join(str(cap.urn) for cap in caps) or "no cap"
-            msg = f"{self.descriptor.id} does not offer {asked or 'a cap'}; it offers {offered}"
+            msg = f"{self.descriptor.id} does not offer {asked}; it offers {offered}"
             raise UnsupportedError(msg)
         return min(serving, key=lambda cap: cap.urn.distance(asked))
 

@@ -30,7 +30,7 @@ from cartridge_core._descriptor_files import (
 from cartridge_core._distributions import walk
 from cartridge_core._finders import finders
 from cartridge_core._pack_folders import check_base, find_packs, pack_opener
-from cartridge_core.offers import Offer
+from cartridge_core.offers import NATIVE, Offer
 
 if TYPE_CHECKING:
     import os
@@ -137,7 +137,7 @@ class _Discovery:
         if located is None:
             return
         source, folder = located
-        files = self.attempt(claim.owner, claim.what, lambda: descriptor_files(folder))
+        files = self.attempt(claim.owner, claim.what, lambda: _own_files(claim, folder))
         readable = []
         for file in files or ():
             what = f"descriptor {file}"
@@ -214,6 +214,13 @@ def _locate(claim: Claim, path: Sequence[str] | None) -> tuple[PluginSource, Pat
         load=functools.partial(importlib.import_module, module),
     )
     return source, folder
+
+
+def _own_files(claim: Claim, folder: Path) -> tuple[Path, ...]:
+    """List a plugin's descriptors; that of libraries needs none, as packs bring them."""
+    if claim.name == NATIVE and not (folder / "descriptors").exists():
+        return ()
+    return descriptor_files(folder)
 
 
 def _check_own(descriptor: Descriptor, file: Path, plugin: str) -> bool:

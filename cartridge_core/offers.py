@@ -13,11 +13,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cartridge_core.capdefs import Cap
-    from cartridge_core.descriptor import Descriptor
+    from cartridge_core.descriptor import Descriptor, Isolation
     from cartridge_core.reports import DiscoveryIssue
     from cartridge_core.urn import CapUrn
 
-__all__ = ["Index", "Offer", "OfferedCap"]
+__all__ = ["NATIVE", "Index", "Offer", "OfferedCap"]
+
+NATIVE = "native"
+"""The plugin that opens libraries; all its cartridges are packs."""
 
 
 @attrs.frozen
@@ -39,6 +42,12 @@ class Offer:
     def hook_id(self) -> str:
         """The cartridge id the plugin's hooks are given; a pack's is its base's."""
         return self.descriptor.base or self.descriptor.id
+
+    @property
+    def isolation(self) -> Isolation:
+        """Where it runs unless the host says otherwise: a library in a process, if it is silent."""
+        is_silent = "isolation" not in self.descriptor.attributes
+        return "process" if self.plugin == NATIVE and is_silent else self.descriptor.isolation
 
 
 @attrs.frozen(eq=False)

@@ -1,4 +1,4 @@
-"""Make a pack of a model's files and the descriptor of the cartridge that opens them."""
+"""Make a pack: of a model's files for a cartridge, or of a folder with its own descriptor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cartridge_core.signing import write_manifest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["GOLDEN", "PackFacts", "make_pack"]
+__all__ = ["GOLDEN", "PackFacts", "make_own_pack", "make_pack"]
 
 GOLDEN = "artifacts/other/golden/golden.json"
 """Where a pack that is made here has its golden vectors, and what they need beside them."""
@@ -81,10 +81,65 @@ def make_pack(
         msg = f"id is {facts.id!r}, that of the cartridge it narrows; an id is one cartridge's"
         raise InvalidArgumentError(msg, arg="id", value=facts.id)
     descriptor = _descriptor(base, facts, golden=golden is not None)
-    files = dict(_files(model))
+    files: dict[str, Path | bytes] = dict(_files(model))
     if not files:
         msg = f"{model} holds no file; name the model"
         raise LoadError(msg)
+    for name, data in sorted((golden or {}).items()):
+        files[Path(GOLDEN).with_name(name).as_posix()] = data
+    return _make(target, files, descriptor, facts)
+
+
+def make_own_pack(source: Path, target: Path) -> Manifest:
+    """
+    Make a pack of a folder that has a descriptor of its own; it is not signed yet.
+
+    The pack narrows no cartridge: its descriptor says all of it, the licence of its files too. The
+    files are copied as by `make_pack`.
+
+    Args:
+        source: A folder with ``descriptor.json``, and the files in ``artifacts/<role>/``.
+        target: The pack's folder, which must not exist.
+
+    Raises:
+        InvalidArgumentError: The descriptor is malformed, states no licence, or names a base; or
+            a folder in ``artifacts`` is no role.
+
+        LoadError: There is no descriptor or no file, something else lies beside them, or the
+            target exists or cannot be written.
+    """
+    try:
+        text = (source / "descriptor.json").read_bytes()
+        names = {one.name for one in source.iterdir() if not one.name.startswith(".")}
+    except OSError as exc:
+        msg = f"{source}: its descriptor.json cannot be read: {exc.strerror or exc}"
+        raise LoadError(msg) from exc
+    strange = sorted(names - {"artifacts", "descriptor.json", "manifest.json"})
+    if strange:
+        msg = f"{source} holds {', '.join(strange)}; the files of a pack are in artifacts/<role>/"
+        raise LoadError(msg)
+    descriptor = Descriptor.from_json(text)
+    if says_nothing(descriptor.license):
+        msg = f"license is {descriptor.license!r}, which says nothing; state the licence"
+        raise InvalidArgumentError(msg, arg="license", value=descriptor.license)
+    if descriptor.base is not None:
+        msg = f"attributes.base is {descriptor.base!r}; what narrows a cartridge is made from that"
+        raise InvalidArgumentError(msg, arg="base", value=descriptor.base)
+    artifacts = source / "artifacts"
+    files: dict[str, Path | bytes] = (
+        dict(_below(artifacts, "artifacts")) if artifacts.is_dir() else {}
+    )
+    if not files:
+        msg = f"{source} has no files in artifacts/<role>/; put them there"
+        raise LoadError(msg)
+    facts = PackFacts(id=descriptor.id, version=descriptor.version, license=descriptor.license)
+    return _make(target, files, text, facts)
+
+
+def _make(
+    target: Path, files: Mapping[str, Path | bytes], descriptor: bytes, facts: PackFacts
+) -> Manifest:
+    """Make the pack beside its place, and move it there."""
     try:
         if target.exists():
             msg = f"{target} exists; name a folder that does not, or remove it"
@@ -92,7 +147,7 @@ def make_pack(
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as scratch:
             folder = Path(scratch, "pack")
-            manifest = _write(folder, files, descriptor, facts, golden or {})
+            manifest = _write(folder, files, descriptor, facts)
             folder.rename(target)
     except OSError as exc:
         msg = f"pack {target} cannot be made: {exc}"
@@ -101,26 +156,17 @@ def make_pack(
 
 
 def _write(
-    folder: Path,
-    files: Mapping[str, Path],
-    descriptor: bytes,
-    facts: PackFacts,
-    golden: Mapping[str, bytes],
+    folder: Path, files: Mapping[str, Path | bytes], descriptor: bytes, facts: PackFacts
 ) -> Manifest:
+    """Write the files of a pack by their paths in it; the folder after ``artifacts`` is a role."""
     for path, source in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, folder / path)
-    for name, data in golden.items():
-        file = folder / Path(GOLDEN).with_name(name)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(data)
+        if isinstance(source, bytes):
+            (folder / path).write_bytes(source)
+        else:
+            shutil.copyfile(source, folder / path)
     (folder / "descriptor.json").write_bytes(descriptor)
-    origin = {} if facts.source is None else {"derived_from": {"source": facts.source}}
-    listed = [_artifact(folder, path, "model", facts) | origin for path in sorted(files)]
-    names = sorted(golden)
-    listed += [
-        _artifact(folder, Path(GOLDEN).with_name(name).as_posix(), "other", facts) for name in names
-    ]
+    listed = [_artifact(folder, path, facts) for path in sorted(files, key=_model_first)]
     document: dict[str, object] = {
         "schema_version": "2",
         "kind": "cartridge",
@@ -142,15 +188,22 @@ def _write(
     return manifest
 
 
-def _artifact(folder: Path, path: str, role: str, facts: PackFacts) -> dict[str, object]:
-    file = folder / path
-    return {
+def _model_first(path: str) -> tuple[bool, str]:
+    return (not path.startswith(f"{_MODEL}/"), path)
+
+
+def _artifact(folder: Path, path: str, facts: PackFacts) -> dict[str, object]:
+    file, role = folder / path, path.split("/")[1]
+    artifact: dict[str, object] = {
         "role": role,
         "path": path,
         "digest": _digest(file),
         "size": file.stat().st_size,
         "license": facts.license,
     }
+    if facts.source is not None and role == "model":
+        artifact["derived_from"] = {"source": facts.source}
+    return artifact
 
 
 def _digest(file: Path) -> str:

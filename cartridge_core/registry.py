@@ -251,6 +251,8 @@ class Registry:
 
             InvalidArgumentError: An option breaks its declared rule.
 
+            VerificationError: The pack does not prove what it must.
+
             LoadError: Its plugin cannot be imported.
         """
         offer = self._offer(cartridge_id)

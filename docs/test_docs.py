@@ -59,7 +59,8 @@ TUTORIALS = {
 
 PLUGINS = sorted(ROOT.glob("plugins/*/README.md"))
 PAGES = [*sorted([README, *DOCS.glob("*.md")]), *PLUGINS]
-WITH_A_MODEL = [README, DOCS / "python-api.md", *PLUGINS]
+PACKS = DOCS / "packs.md"
+WITH_A_MODEL = [README, DOCS / "python-api.md", PACKS, *PLUGINS]
 """Pages whose examples run a real model."""
 
 _FENCE = r"^```{language}\n(.*?)^```$"
@@ -94,23 +95,26 @@ def check_output(command: str, printed: str, output: str) -> None:
 
 
 @pytest.fixture(autouse=True)
-def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Have the environment of a reader who installed this project's plugins and set nothing."""
     for name in os.environ:
         if name.startswith("CARTRIDGE_") and name != "CARTRIDGE_CACHE":
             monkeypatch.delenv(name)
-    monkeypatch.setenv("CARTRIDGE_PLUGINS", "gguf,models,torch")
+    monkeypatch.setenv("CARTRIDGE_PLUGINS", "gguf,models,native,torch,whisper")
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
 def run_commands(example: Example) -> None:
-    """Run the ``$ cartridge`` commands of a block in this process."""
+    """Run the ``$ cartridge`` commands of a block in this process, and ``openssl``'s outside."""
     status = 0
     for command, printed in _COMMAND.findall(example.parsed):
         verb, *words = shlex.split(command)
         output = io.StringIO()
         if verb == "echo":
             output.write(f"{status}\n")
+        elif verb == "openssl":
+            subprocess.run([verb, *words], check=True, capture_output=True)  # noqa: S603 -- the page
         else:
             assert verb == "cartridge", f"{verb} in a console block; sh blocks are not run"
             with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
@@ -135,8 +139,14 @@ EXAMPLES = Sybil(
         if page not in TUTORIALS
     ],
 )
-def test_examples_run_as_printed(page: Path) -> None:
+def test_examples_run_as_printed(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every Python and console block of a page runs, in order, and gives what is printed."""
+    if page == PACKS:
+        monkeypatch.chdir(tmp_path)
+        for name, text in _FILE.findall(page.read_text(encoding="utf-8")):
+            Path(name).write_text(text, encoding="utf-8")
     document = EXAMPLES.parse(page)
     document.namespace["__name__"] = "__main__"
     for example in document.examples():

@@ -36,10 +36,10 @@ def pack(context: click.Context) -> None:
 @pack.command
 @click.argument("model")
 @click.argument("target", type=click.Path(path_type=Path), metavar="DIR")
-@click.option("--base", required=True, metavar="ID", help="The cartridge that opens it.")
-@click.option("--id", "pack_id", required=True, metavar="ID", help="The pack's own id.")
-@click.option("--version", default="1.0.0", show_default=True, help="A semantic version.")
-@click.option("--license", "license_", required=True, metavar="SPDX", help="The model's licence.")
+@click.option("--base", metavar="ID", help="The cartridge that opens it.")
+@click.option("--id", "pack_id", metavar="ID", help="The pack's own id.")
+@click.option("--version", help="A semantic version.  [default: 1.0.0]")
+@click.option("--license", "license_", metavar="SPDX", help="The model's licence.")
 @click.option(
     "--golden",
     type=click.Path(path_type=Path),
@@ -53,25 +53,38 @@ def new(
     model: str,
     target: Path,
     *,
-    base: str,
-    pack_id: str,
-    version: str,
-    license_: str,
+    base: str | None,
+    pack_id: str | None,
+    version: str | None,
+    license_: str | None,
     golden: Path | None,
 ) -> None:
     """Make the pack DIR of MODEL, a path or a model spec.
 
-    The pack narrows the cartridge --base to this one model. It is not signed yet.
+    The pack narrows the cartridge --base to this one model; --id and --license are its own. A
+    folder that has a descriptor.json, that of a library for one, is packed as it says, without any
+    of them. It is not signed yet.
     """
-    from cartridge_core.packmaking import PackFacts, make_pack  # noqa: PLC0415 -- few verbs need it
+    from cartridge_core import packmaking  # noqa: PLC0415 -- few verbs need it
 
-    terminal.capture()
-    with terminal.registry() as registry:
-        narrowed = _base(registry, base)
-        path, source = _model(registry, model)
-        vectors = None if golden is None else _golden(registry, base, path, golden)
-    facts = PackFacts(id=pack_id, version=version, license=license_, source=source)
-    manifest = make_pack(path, target, narrowed, facts, vectors)
+    if base is None and Path(model, "descriptor.json").is_file():
+        if any(given is not None for given in (pack_id, version, license_, golden)):
+            msg = f"{model}/descriptor.json says what the pack is; leave the options out"
+            raise click.UsageError(msg)
+        manifest = packmaking.make_own_pack(Path(model), target)
+    elif base is None or pack_id is None or license_ is None:
+        msg = "--base, --id and --license are needed for a model, which has no descriptor.json"
+        raise click.UsageError(msg)
+    else:
+        terminal.capture()
+        with terminal.registry() as registry:
+            narrowed = _base(registry, base)
+            path, source = _model(registry, model)
+            vectors = None if golden is None else _golden(registry, base, path, golden)
+        facts = packmaking.PackFacts(
+            id=pack_id, version=version or "1.0.0", license=license_, source=source
+        )
+        manifest = packmaking.make_pack(path, target, narrowed, facts, vectors)
     document = {"pack": target, "id": manifest.id, "digest": manifest.digest}
     text = f"{target}: {manifest.id} {manifest.version}, {len(manifest.files)} files, not signed"
     terminal.give(document, text)

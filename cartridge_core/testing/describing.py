@@ -117,7 +117,9 @@ class Describing(Subject):
         report = registry.preflight(descriptor.id, model_spec)
         assert isinstance(report, PreflightReport)
         assert "open" not in watch.calls, "preflight opens the cartridge"
-        found = _probe(self.plugin, descriptor.id, _path_of(model_spec))
+        offer = next(one for one in registry.offers if one.id == descriptor.id)
+        path = _path_of(model_spec) if offer.pack is None else str(offer.pack)
+        found = _probe(self.plugin, offer.hook_id, path)
         heavy = _heavy(found.modules, descriptor)
         assert not heavy, (
             f"preflight imports {', '.join(heavy)}; ask importlib.metadata for versions, and files "

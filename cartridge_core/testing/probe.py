@@ -43,7 +43,8 @@ def _preflight(
     plugin: object, descriptors: list[Descriptor], cartridge_id: str, pack: Pack | None
 ) -> str:
     """Preflight as the host does; give the type of the report."""
-    descriptor = next(one for one in descriptors if one.id == cartridge_id)
+    own = (one for one in descriptors if one.id == cartridge_id)
+    descriptor = pack.descriptor if pack and pack.descriptor else next(own)
     core_checks(descriptor)
     options = bind_options(descriptor, {})
     preflight = operator.methodcaller("cartridge_preflight", cartridge_id, pack, options)

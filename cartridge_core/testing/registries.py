@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from cartridge_core.descriptor import read_descriptors
 from cartridge_core.discovery import Discovered, PluginSource, discover
 from cartridge_core.errors import LoadError
-from cartridge_core.offers import Offer
+from cartridge_core.offers import NATIVE, Offer
 from cartridge_core.pack import Pack
 from cartridge_core.registry import Registry
 
@@ -146,4 +146,4 @@ def _pack_offer(folder: Path, offers: Iterable[Offer]) -> Offer:
         msg = f"{folder} is no pack: it has no descriptor.json"
         raise LoadError(msg)
     base = next((offer.plugin for offer in offers if offer.id == descriptor.base), None)
-    return Offer(descriptor, base or descriptor.plugin or "native", folder)
+    return Offer(descriptor, base or descriptor.plugin or NATIVE, folder)

@@ -8,6 +8,7 @@ import json
 
 import pytest
 
+from cartridge_core.descriptor import Descriptor
 from cartridge_core.discovery import Discovered, PluginSource
 from cartridge_core.errors import (
     AbiMismatchError,
@@ -328,6 +329,22 @@ def test_error_a_session_takes_only_declared_session_arguments(parameters, words
     with registry_of(BatchEcho()) as registry, registry.open("batch-echo-text") as cartridge:
         with pytest.raises(InvalidArgumentError, match=words):
             cartridge.session(**parameters)
+
+
+def test_a_cartridge_without_caps_is_opened_by_its_id():
+    """No request reaches it; its session takes whatever it is given."""
+    document = {**BatchEcho.descriptor.to_json(), "attributes": {"abi": "0.1", "hooks": 1}}
+
+    class Capless(BatchEcho):
+        descriptor = Descriptor.from_json(document)
+
+    with registry_of(Capless()) as registry, registry.open("batch-echo-text") as cartridge:
+        with pytest.raises(NoRouteError):
+            registry.route("cap:echo")
+        with cartridge.session() as session:
+            assert session.infer("tea").payload == {"text": "tea"}
+        with pytest.raises(UnsupportedError, match=r"does not offer cap:echo.*; it offers no cap"):
+            cartridge.session("cap:echo")
 
 
 def test_error_a_cap_the_cartridge_does_not_offer():

@@ -1,0 +1,1 @@
+"""Native libraries that export the Cartridge ABI, as cartridges; `plugin` holds the hooks."""
