@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Self
 
 from cartridge_core.errors import CancelledError
 from cartridge_core.phases import Event
 from cartridge_core.results import Result, ResultKind
-from cartridge_core.threads import END, End
+from cartridge_core.threads import END, End, check_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,6 +36,7 @@ class Call:
         if chunks is not None:
             self._more = lambda: next(chunks, END)
         self._over = False
+        self._pid = os.getpid()
 
     @property
     def route(self) -> Route:
@@ -47,6 +49,7 @@ class Call:
     def __next__(self) -> Event:
         if self._over:
             raise StopIteration
+        check_process(self._pid)
         try:
             event = self._work.exchange.next_event(self._more)
         except BaseException:
@@ -103,7 +106,8 @@ class Call:
         self._over = True
         msg = f"the call of {self.route.request} was closed before its end"
         self._error = CancelledError(msg)
-        self._work.cancel()
+        if self._pid == os.getpid():  # what runs is the parent's
+            self._work.cancel()
 
     def __enter__(self) -> Self:
         return self

@@ -124,6 +124,8 @@ class Residency:
                 if lease.is_revoked:
                     raise _revoked(lease)
                 place = self._places.by_key.get(lease.key)
+                if place is not None and place.has_died:
+                    place = None  # `_lose` is on its way; who asks now need not wait for it
                 is_first = place is None
                 if place is None:
                     self._failures.check(lease.key)

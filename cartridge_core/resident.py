@@ -172,6 +172,12 @@ class Place:
         """Whether somebody may still join who uses it: it is not going."""
         return self.state is not _UNLOADING and not self.is_wanted
 
+    @property
+    def has_died(self) -> bool:
+        """Whether it was open in a process that has ended."""
+        worker = None if self.resident is None else self.resident.worker
+        return worker is not None and not worker.is_alive
+
     def wait_to_go(self, timeout_s: float) -> bool:
         """Wait until it is gone, or takes users after all; say whether that came in time."""
         return self.gone.wait(timeout_s) or self.takes_users

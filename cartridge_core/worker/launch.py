@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import subprocess
@@ -74,7 +75,7 @@ def launch(cartridge_id: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
             "Python is; set it, or open the cartridge with isolation `inline`"
         )
         raise LoadError(msg)
-    ours, theirs = socket.socketpair()
+    ours, theirs = map(_above_stdio, socket.socketpair())
     try:
         command = [sys.executable, "-P", "-m", "cartridge_core.worker"]
         command += [str(theirs.fileno()), str(os.getpid()), cartridge_id]
@@ -89,6 +90,14 @@ def launch(cartridge_id: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
         raise
     finally:
         theirs.close()
+
+
+def _above_stdio(sock: socket.socket) -> socket.socket:
+    """Keep a line off stdin, stdout and stderr, whose numbers are free where they are closed."""
+    if sock.fileno() > 2:
+        return sock
+    with sock:
+        return socket.socket(fileno=fcntl.fcntl(sock, fcntl.F_DUPFD_CLOEXEC, 3))
 
 
 def _spawn(command: list[str], line: int) -> subprocess.Popen[bytes]:

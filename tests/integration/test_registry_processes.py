@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import subprocess
+import sys
 import threading
 import time
 from functools import partial
@@ -200,6 +202,33 @@ def test_error_a_call_that_hangs_in_c_is_ended_and_its_process_replaced(registry
     assert answered > 10
     eventually(lambda: pid not in [one.pid for one in registry.loaded()], 5)
     assert registry.call(ONE, "coffee").payload == "coffee"
+
+
+CLOSED = """
+import os, sys
+from cartridge_core import Registry
+tell = os.dup(1)
+for file in {files}:
+    os.close(file)
+try:
+    with Registry.discover(isolation="process") as registry:
+        found = registry.call("cap:list-models").payload
+    answer = type(found).__name__
+except Exception as error:
+    answer = repr(error)
+os.write(tell, answer.encode())
+"""
+
+
+@pytest.mark.parametrize("files", [(0,), (0, 1), (1, 2), (0, 1, 2)], ids=str)
+def test_a_host_without_standard_streams(files, tmp_path):
+    """The line to the process takes no number that the process has for its own output."""
+    env = {**os.environ, "CARTRIDGE_CACHE": str(tmp_path), "HF_HOME": str(tmp_path)}
+    program = CLOSED.format(files=files)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, timeout=60, check=False, env=env
+    )
+    assert done.stdout == b"Record"
 
 
 def test_error_a_load_by_hand_has_its_limit(registry_over):

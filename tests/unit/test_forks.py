@@ -7,7 +7,7 @@ import os
 import pytest
 
 from cartridge_core.errors import StateError
-from cartridge_core.testing.fakes import BatchEcho
+from cartridge_core.testing.fakes import BatchEcho, SlowCounter
 from cartridge_core.testing.registries import registry_of
 
 USES = {
@@ -31,3 +31,29 @@ def test_error_a_forked_process_uses_nothing(use, monkeypatch):
             use(registry, cartridge)
         monkeypatch.undo()
         assert fake.calls == before
+
+
+READS = {
+    "next": next,
+    "result": lambda call: call.result(),
+    "iterate": list,
+    "block": lambda call: next(call.__enter__()),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+@pytest.mark.timeout(20)
+def test_error_a_forked_process_waits_for_no_call_of_its_parents(read, monkeypatch):
+    """The threads that do the work are not in it: it is told so, and ends nothing."""
+    pid = os.getpid()
+    with registry_of(SlowCounter()) as registry, registry.stream("cap:count", 60_000) as call:
+        while "Running" not in str(next(call)):
+            pass
+        monkeypatch.setattr(os, "getpid", lambda: pid + 1)
+        with pytest.raises(StateError, match="after a fork discover a new one in the child"):
+            read(call)
+        call.close()
+        monkeypatch.undo()
+        assert registry.stats()["cancelled"] == 0
+        assert [one.state.value for one in registry.loaded()] == ["busy"]
+        registry.unload(force=True)

@@ -656,6 +656,24 @@ def test_a_process_that_died_in_use_is_ended_by_its_last_user(house):
     assert house.state() == [("ready", 0)]
 
 
+@pytest.mark.parametrize("users", [0, 1, 2])
+def test_a_process_that_died_takes_no_user_before_its_death_is_told(house, users, eventually):
+    """Who asks right after its callers heard of it gets a new one, and not their error."""
+    worker, fresh = FakeWorker(), FakeWorker()
+    leases = [house.open(worker=worker) for _ in range(max(1, users))]
+    if not users:
+        leases.pop().release()
+    worker.is_alive = False
+    house.open(worker=fresh).release()
+    assert (worker.told, house.residency.workers()) == ([], [fresh])
+    worker.die()
+    for lease in leases:
+        lease.release()
+    eventually(lambda: worker.told == ["ended"])
+    assert (house.binding.closed, house.residency.workers()) == ([], [fresh])
+    assert house.stats.seen()["worker_deaths"] == 1
+
+
 @pytest.mark.parametrize("stage", ["loading", "loaded"])
 def test_a_process_that_does_not_stop_is_killed(house, stage):
     """It is not stuck: whoever comes next has a new one."""

@@ -56,10 +56,15 @@ class Request:
             is_constrained: Whether it must say a constraint.
 
         Raises:
-            InvalidArgumentError: Fields do not go together, a text is no Unicode, or the
-                constraint is missing or wrong.
+            InvalidArgumentError: Fields do not go together, a text is no Unicode, the record nests
+                too deep, or the constraint is missing or wrong.
         """
-        _check_unicode(fields, "request")
+        try:
+            _check_unicode(fields, "request")
+        except RecursionError:
+            arg, rule = "request", "a record that does not nest so deep"
+            msg = f"{arg}: nests too deep; it must be {rule}"
+            raise InvalidArgumentError(msg, arg=arg, rule=rule) from None
         constraint = _constraint(fields)
         if is_constrained and constraint is None:
             arg, rule = "request.constraint", "given, or grammar or json_schema in its place"

@@ -145,6 +145,35 @@ def test_error_fields_that_do_not_do(read: Read, record: object, arg: str, words
     assert str(caught.value).startswith(arg)
 
 
+def nested(depth: int, wrap: Callable[[object], object]) -> object:
+    """Give a value that stands so deep in others."""
+    value: object = {}
+    for _ in range(depth):
+        value = wrap(value)
+    return value
+
+
+NESTS: dict[str, Callable[[object], object]] = {
+    "objects": lambda value: {"not": value},
+    "lists": lambda value: {"anyOf": [value]},
+    "properties": lambda value: {"properties": {"a": value}},
+    "unknown": lambda value: {"a": value},
+}
+
+
+@pytest.mark.parametrize("wrap", NESTS.values(), ids=NESTS.keys())
+@pytest.mark.parametrize("name", ["json_schema", "constraint"])
+def test_error_a_record_that_nests_without_end(
+    read: Read, name: str, wrap: Callable[[object], object]
+) -> None:
+    """It is refused by name, not by what Python's stack says."""
+    schema = nested(20_000, wrap)
+    value = schema if name == "json_schema" else {"type": "json_schema", "schema": schema}
+    with pytest.raises(InvalidArgumentError, match="nests too deep") as caught:
+        read({"prompt": "hi", name: value})
+    assert caught.value.arg == "request"
+
+
 def test_error_the_constrained_cap_needs_a_constraint(read: Read) -> None:
     """It never writes freely."""
     with pytest.raises(InvalidArgumentError, match="none is given") as caught:
