@@ -52,9 +52,6 @@ def _discover() -> None:
 def _installed_only(folder: str) -> Iterator[None]:
     """Let nothing be installed but what is in a folder; what is imported already stays."""
     before = sys.path[:]
-    # Deferred by discovery, and not found any more without the rest of the path.
-    import importlib_metadata  # noqa: F401, PLC0415 -- see above
-
     sys.path[:] = [folder]
     try:
         yield

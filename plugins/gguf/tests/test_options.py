@@ -23,7 +23,6 @@ GIVEN: dict[str, object] = {
     "gpu_layers": -1,
     "parallel_sequences": 2,
 }
-MIB = 1 << 20
 
 
 def test_options_are_what_the_host_gives() -> None:
