@@ -27,7 +27,7 @@ demo: install
 	$(BIN)/python docs/demo.py
 
 test: install
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 lint: install
 	$(BIN)/ruff check .
