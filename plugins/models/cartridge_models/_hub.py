@@ -39,7 +39,7 @@ _HTTP_LIBRARIES = frozenset({"httpcore", "httpcore2", "httpx", "httpx2", "reques
 
 class HubRefusedError(Exception):
     """
-    The hub gives no list.
+    The hub gives no list, or no file.
 
     Attributes:
         kind: Why, in one word.

@@ -32,6 +32,9 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 _ADVICE = "set HF_HOME to another disk"
 _SHOWN = 3
 
+_ABSENT = frozenset({"repository", "revision", "no-file"})
+"""Why the hub gives nothing, where that is because it has no such thing."""
+
 _FAILURES = {
     "repository": (
         "there is no such repository, or it is private and you are not logged in; check the name, "
@@ -104,10 +107,11 @@ class HubOrigin:
         try:
             listing = self._ask(context)
             self._bring(listing, context)
-        except _UnreachableError as exc:
-            if here is None:
-                raise
-            context.log("warning", f"{exc}; taking what is here, which may be out of date")
+        except _hub.HubRefusedError as exc:
+            error = self._failure(exc)
+            if here is None or exc.kind != "network":
+                raise error from exc
+            context.log("warning", f"{error}; taking what is here, which may be out of date")
             return model_of(here, self.spec)
         after = find(self._repository, self.spec, listing.commit)
         if after is None or not after.complete:
@@ -117,19 +121,19 @@ class HubOrigin:
 
     def contents(self, context: Context) -> tuple[ModelFile, ...]:
         """Ask the hub for the list."""
-        self._require_library()
-        self._require_network(context, None)
-        listing = self._ask(context)
-        return tuple(
-            ModelFile(name, listing.files[name].size_bytes) for name in self._meant(listing)
-        )
+        try:
+            return self._list(context)
+        except _hub.HubRefusedError as exc:
+            raise self._failure(exc) from exc
 
     def is_offered(self, context: Context) -> bool:
         """Ask the hub for the list, and whether the user may have it."""
         try:
-            return bool(self.contents(context))
-        except _MissingError:
-            return False
+            return bool(self._list(context))
+        except _hub.HubRefusedError as exc:
+            if exc.kind in _ABSENT:
+                return False
+            raise self._failure(exc) from exc
 
     def remove(self, context: Context) -> Removed:
         """Remove the files that are meant, and their content where no other commit has it."""
@@ -157,6 +161,14 @@ class HubOrigin:
             msg = f"model {self.spec}: {self._folder} cannot be read: {exc}"
             raise DownloadError(msg) from exc
 
+    def _list(self, context: Context) -> tuple[ModelFile, ...]:
+        self._require_library()
+        self._require_network(context, None)
+        listing = self._ask(context)
+        return tuple(
+            ModelFile(name, listing.files[name].size_bytes) for name in self._meant(listing)
+        )
+
     def _ask(self, context: Context) -> Listing:
         for failures in range(self.patience.attempts):
             try:
@@ -166,8 +178,7 @@ class HubOrigin:
                 is_over = failures + 1 == self.patience.attempts
                 is_long = pause_s > self.patience.longest_pause_s
                 if exc.kind != "rate-limited" or is_over or is_long:
-                    wish = f" (it asks to wait {exc.wait_s:.0f} s)" if exc.wait_s else ""
-                    raise self._failure(exc.kind, str(exc) + wish) from exc
+                    raise
                 context.progress(0.0, f"{exc}; asking again in {pause_s:.0f} s")
                 wait(pause_s, context.check_cancelled)
         raise AssertionError
@@ -178,7 +189,7 @@ class HubOrigin:
             asked = ",".join(self.spec.include).replace("*", "")
             kind = "no-file"
             text = f"it has {len(listing.files)} files, {nearest(asked, listing.files)}"
-            raise self._failure(kind, text)
+            raise _hub.HubRefusedError(kind, text)
         return names
 
     def _bring(self, listing: Listing, context: Context) -> None:
@@ -201,7 +212,7 @@ class HubOrigin:
                 fetch(self._order(listing, files), context, self.patience)
             except RefusedError as exc:
                 kind = _hub.kind_of_refusal(exc.http_status, exc.code)
-                raise self._failure(kind, str(exc)) from exc
+                raise _hub.HubRefusedError(kind, str(exc)) from exc
         repository.write_ref(self.spec.revision, commit)
 
     def _order(self, listing: Listing, files: list[RemoteFile]) -> Order:
@@ -250,28 +261,17 @@ class HubOrigin:
             )
             raise OfflineError(msg)
 
-    def _failure(self, kind: str, text: str) -> Exception:
-        if kind == "name":
-            msg = f"model {self.spec}: the hub has no such names: {text}"
+    def _failure(self, refusal: _hub.HubRefusedError) -> InvalidArgumentError | DownloadError:
+        """Make the user's error of it."""
+        if refusal.kind == "name":
+            msg = f"model {self.spec}: the hub has no such names: {refusal}"
             return InvalidArgumentError(msg, arg="model_spec", value=str(self.spec))
         page = f"{_hub.endpoint()}/{self.spec.repo_id}"
-        text = text.removeprefix(f"model {self.spec}: ")
-        what = _FAILURES[kind].format(page=page, revision=self.spec.revision, text=text)
-        error = {
-            "network": _UnreachableError,
-            "repository": _MissingError,
-            "revision": _MissingError,
-            "no-file": _MissingError,
-        }.get(kind, DownloadError)
-        return error(f"model {self.spec}: {what}")
-
-
-class _UnreachableError(DownloadError):
-    """The hub does not answer at all."""
-
-
-class _MissingError(DownloadError):
-    """The hub has no such thing."""
+        wish = f" (it asks to wait {refusal.wait_s:.0f} s)" if refusal.wait_s else ""
+        text = str(refusal).removeprefix(f"model {self.spec}: ") + wish
+        what = _FAILURES[refusal.kind].format(page=page, revision=self.spec.revision, text=text)
+        msg = f"model {self.spec}: {what}"
+        return DownloadError(msg)
 
 
 def list_hub() -> Iterator[Listed]:

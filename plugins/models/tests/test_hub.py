@@ -65,6 +65,20 @@ def test_error_hub_is_unreachable(ask: Ask, hub: FakeHub, monkeypatch: pytest.Mo
         ask("download-model", "acme/tiny")
 
 
+@pytest.mark.parametrize("marker", ["download-model", "model-contents"])
+@pytest.mark.parametrize(
+    "refusal", [(503, ""), (404, "RevisionNotFound"), (404, "RepoNotFound"), (403, "GatedRepo")]
+)
+def test_error_of_the_hub_is_of_a_class_that_users_know(
+    ask: Ask, hub: FakeHub, marker: str, refusal: tuple[int, str]
+) -> None:
+    """It is core's own class, and none of the plugin's below it."""
+    hub.refusal = refusal
+    with pytest.raises(DownloadError) as caught:
+        ask(marker, "acme/tiny")
+    assert type(caught.value) is DownloadError
+
+
 @pytest.mark.parametrize("switch", ["CARTRIDGE_OFFLINE", "HF_HUB_OFFLINE"])
 def test_error_offline(
     ask: Ask,
