@@ -16,7 +16,10 @@ from cartridge_core.registry import Registry
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    import torch
     from numpy.typing import NDArray
+
+    from cartridge_core.context import Context
 
     Pixels = NDArray[np.uint8]
     See = Callable[[object], Pixels]
@@ -69,34 +72,24 @@ def seen_by_llama(registry: Registry, gguf_folder: Path, monkeypatch: pytest.Mon
     return see
 
 
-def seen_by_transformers(
-    processor: type, see: Callable[[object], object], monkeypatch: pytest.MonkeyPatch
-) -> See:
-    """Give what a processor of transformers is given of a picture."""
-    seen: list[Pixels] = []
-    process = processor.__call__
-
-    def capture(self: object, images: Sequence[Image.Image], **options: object) -> object:
-        seen.extend(np.asarray(image) for image in images)
-        return process(self, images, **options)
-
-    def run(picture: object) -> Pixels:
-        see(picture)
-        return seen.pop()
-
-    monkeypatch.setattr(processor, "__call__", capture)
-    return run
-
-
 @pytest.fixture
 def seen_by_clip(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> See:
-    """Give what transformers' CLIP is given of a picture."""
-    from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+    """Give what a CLIP is given of a picture."""
+    from cartridge_torch._clip import Clip
 
-    def see(picture: object) -> object:
-        return registry.call(EMBED, picture, model_spec=TINY / "tiny-clip-shapes")
+    seen: list[Pixels] = []
+    prepare = Clip.levels
 
-    return seen_by_transformers(CLIPImageProcessorPil, see, monkeypatch)
+    def capture(self: Clip, picture: Image.Image, context: Context) -> torch.Tensor:
+        seen.append(np.asarray(picture))
+        return prepare(self, picture, context)
+
+    def see(picture: object) -> Pixels:
+        registry.call(EMBED, picture, model_spec=TINY / "tiny-clip-shapes")
+        return seen.pop()
+
+    monkeypatch.setattr(Clip, "levels", capture)
+    return see
 
 
 @pytest.fixture
@@ -104,10 +97,21 @@ def seen_by_blip(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> See:
     """Give what transformers' BLIP is given of a picture."""
     from transformers.models.blip.image_processing_pil_blip import BlipImageProcessorPil
 
-    def see(picture: object) -> object:
-        return registry.call(DESCRIBE, picture, model_spec=TINY / "tiny-blip-shapes", max_tokens=0)
+    seen: list[Pixels] = []
+    process: Callable[..., object] = BlipImageProcessorPil.__call__
 
-    return seen_by_transformers(BlipImageProcessorPil, see, monkeypatch)
+    def capture(
+        self: BlipImageProcessorPil, images: Sequence[Image.Image], **options: object
+    ) -> object:
+        seen.extend(np.asarray(image) for image in images)
+        return process(self, images, **options)
+
+    def see(picture: object) -> Pixels:
+        registry.call(DESCRIBE, picture, model_spec=TINY / "tiny-blip-shapes", max_tokens=0)
+        return seen.pop()
+
+    monkeypatch.setattr(BlipImageProcessorPil, "__call__", capture)
+    return see
 
 
 PHOTO: Pixels = np.full((32, 64, 3), 90, np.uint8)

@@ -13,6 +13,7 @@ from transformers.models.clip.image_processing_pil_clip import (  # noqa: TID253
 )
 
 from cartridge_core.errors import BackendError, LoadError
+from cartridge_torch._pixels import pixels_of
 from cartridge_torch._torch import (
     CPU_TOKENS,
     in_passes,
@@ -92,16 +93,16 @@ class Clip:
         self._model = model
         self._device = model.device
         self._tokenizer = tokenizer
-        self._processor = processor
         self._threads = threads
         self._normalizes = normalizes
         self.dimension = cast("int", model.config.projection_dim)
         positions = cast("CLIPTextConfig", model.config.text_config).max_position_embeddings
         self._limit = min(positions, tokenizer.model_max_length)
+        self._pixels = pixels_of(processor, model.device)
         self._patches: int = model.vision_model.embeddings.num_positions
         self._tokenizing = Tokenizing(self._preprocess, tokenizer)
         self.tokens_per_pass = min(CPU_TOKENS, tokens_per_pass(model.text_model, model.device))
-        self.lanes = lanes(model.device, threads)
+        self.lanes = lanes(model, model.device, threads)
         self._image_pass = tokens_per_pass(model.vision_model, model.device)
         self._hooks = watch(model)
         self._try()
@@ -120,7 +121,7 @@ class Clip:
         """
         with torch.inference_mode():
             self._text_vectors(self._preprocess(["a"], None))
-            self._image_vectors(self._pixels([Image.new("RGB", (40, 30))]))
+            self._image_vectors(self._pixels.levels(Image.new("RGB", (40, 30)))[None])
 
     def tokenize(self, texts: Sequence[str], prompt: str | None, context: Context) -> Batch:
         """
@@ -156,35 +157,35 @@ class Clip:
             parts = in_passes(batch.features, width, self.tokens_per_pass)
             return _array([self._text_vectors(part) for part in parts])
 
-    def pixels(self, images: Sequence[Image.Image], context: Context) -> torch.Tensor:
+    def levels(self, picture: Image.Image, context: Context) -> torch.Tensor:
         """
-        Make the model's numbers of pictures: each resized, cropped and normalized by itself.
+        Prepare a picture by itself: resize it, and cut out what the model sees.
 
         Args:
-            images: Pictures of mode RGB, at least one.
+            picture: Of mode RGB.
             context: Hears what the libraries say.
 
         Returns:
-            Shape ``(images, 3, height, width)``, on the CPU.
+            What `forward_pictures` takes; on the CPU.
 
         Raises:
             BackendError: The processor failed.
         """
         with hearing(context), wrapped(BackendError, "the image processor failed"):
-            return self._pixels(images)
+            return self._pixels.levels(picture)
 
-    def forward_pixels(
-        self, pixels: Sequence[torch.Tensor], context: Context
+    def forward_pictures(
+        self, levels: Sequence[torch.Tensor], context: Context
     ) -> NDArray[np.float32]:
         """
         Compute a batch of pictures.
 
         Args:
-            pixels: What `pixels` gave, of one call or of several.
+            levels: What `levels` gave for each.
             context: Says whether to go on.
 
         Returns:
-            float32, shape ``(images, dimension)``.
+            float32, shape ``(pictures, dimension)``.
 
         Raises:
             BackendError: torch failed.
@@ -192,10 +193,10 @@ class Clip:
             CancelledError: The context was cancelled.
         """
         with working(context, self._threads, BackendError, "the model failed"):
-            batch = {"pixel_values": torch.cat(list(pixels))}
+            batch = {"levels": torch.stack(list(levels))}
             parts = in_passes(batch, self._patches, self._image_pass)
             return _array(
-                [self._image_vectors(cast("torch.Tensor", one["pixel_values"])) for one in parts]
+                [self._image_vectors(cast("torch.Tensor", one["levels"])) for one in parts]
             )
 
     def close(self) -> None:
@@ -217,10 +218,6 @@ class Clip:
         )
         return cast("Mapping[str, object]", found)
 
-    def _pixels(self, images: Sequence[Image.Image]) -> torch.Tensor:
-        found = self._processor(list(images), return_tensors="pt")
-        return cast("torch.Tensor", found["pixel_values"])
-
     def _text_vectors(self, features: Mapping[str, object]) -> torch.Tensor:
         ids, mask = (
             cast("torch.Tensor", features[name]).to(self._device)
@@ -229,8 +226,9 @@ class Clip:
         output = self._model.get_text_features(input_ids=ids, attention_mask=mask)
         return self._vectors(output, "get_text_features")
 
-    def _image_vectors(self, pixels: torch.Tensor) -> torch.Tensor:
-        output = self._model.get_image_features(pixel_values=pixels.to(self._device))
+    def _image_vectors(self, levels: torch.Tensor) -> torch.Tensor:
+        pixels = self._pixels.numbers(levels.to(self._device))
+        output = self._model.get_image_features(pixel_values=pixels)
         return self._vectors(output, "get_image_features")
 
     def _vectors(self, output: object, method: str) -> torch.Tensor:

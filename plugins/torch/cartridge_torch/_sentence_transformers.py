@@ -78,7 +78,7 @@ class Encoder:
         self._threads = threads
         self._tokenizing = Tokenizing(self._preprocess, model.tokenizer)
         self.tokens_per_pass = min(CPU_TOKENS, tokens_per_pass(model, model.device))
-        self.lanes = lanes(model.device, threads)
+        self.lanes = lanes(model, model.device, threads)
         self._hooks = watch(model)
         # Asked of the model itself: its files may say otherwise, or not at all. And not by encode,
         # whose progress bar starts a thread of tqdm's that stays, even where it is switched off.

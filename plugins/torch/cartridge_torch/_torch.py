@@ -43,6 +43,10 @@ _MOST_LANES = 4
 """More would only wait for one another: what torch does between its computations needs Python's
 lock."""
 
+_SMALL = 200_000
+"""Numbers in a layer below which Python, between the computations, takes longer than they do: two
+forward passes at once wait for its lock, and are slower than one of all their rows."""
+
 _LARGE = 1_000_000
 """Numbers in a part of a layer that is asked for by itself."""
 
@@ -171,15 +175,17 @@ def tokens_per_pass(model: torch.nn.Module, device: torch.device) -> int:
     return _CPU_PRODUCTS // max(weights, default=1)
 
 
-def lanes(device: torch.device, threads: int) -> int:
+def lanes(model: torch.nn.Module, device: torch.device, threads: int) -> int:
     """
     Give how many forward passes it is worth to have at once.
 
     Args:
+        model: What they go through.
         device: Where they run.
         threads: CPU threads of each; 0 is torch's own setting.
     """
-    if device.type != "cpu":
+    sizes = [sum(one.numel() for one in layer.parameters()) for layer in _layers(model)]
+    if device.type != "cpu" or max(sizes, default=0) < _SMALL:
         return 1
     cpus = os.cpu_count() or 1
     return max(1, min(_MOST_LANES, cpus // (threads or torch.get_num_threads())))

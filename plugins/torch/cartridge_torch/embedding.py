@@ -95,6 +95,7 @@ class TextEmbedding:
         *,
         batch_size: int,
         on_cut: Callable[[Cut], None],
+        refuses_cuts: bool,
         context: Context,
     ) -> NDArray[np.float32]:
         """
@@ -105,6 +106,8 @@ class TextEmbedding:
             prompt: What goes before every text.
             batch_size: How many texts are taken at a time; fewer where they are long.
             on_cut: Told of every text that is too long.
+            refuses_cuts: Whether it raises then. It is told of the first of them before anything is
+                embedded; that takes to tokenize all texts twice.
             context: Takes the progress, and says whether to go on.
 
         Returns:
@@ -116,6 +119,8 @@ class TextEmbedding:
 
             CancelledError: The context was cancelled; the model can be used further.
         """
+        if refuses_cuts:
+            self._refuse_cuts(texts, prompt, batch_size, on_cut, context)
         if len(texts) == 1 and self._fits([single := _Single(texts[0], prompt)], single):
             vectors, cut = self._gathering.call(single, context)
             if cut is not None:
@@ -130,6 +135,23 @@ class TextEmbedding:
         """Wait until the model is not used any more."""
         self._gathering.close()
 
+    def _refuse_cuts(
+        self,
+        texts: Sequence[str],
+        prompt: str | None,
+        batch_size: int,
+        on_cut: Callable[[Cut], None],
+        context: Context,
+    ) -> None:
+        cuts: list[Cut] = []
+        done = 0
+        for rows, batch in self._tokenized(texts, prompt, batch_size, context):
+            cuts += _cuts(rows, batch)
+            done += len(rows)
+            context.progress(0.0, f"{done} of {len(texts)} measured")
+        if cuts:
+            on_cut(min(cuts, key=lambda cut: cut.row))
+
     def _embed_many(
         self,
         texts: Sequence[str],
@@ -138,20 +160,25 @@ class TextEmbedding:
         on_cut: Callable[[Cut], None],
         context: Context,
     ) -> NDArray[np.float32]:
-        """Embed the longest first, so that texts of one length share a batch."""
         import numpy as np
 
         vectors = np.empty((len(texts), self._encoder.dimension), dtype=np.float32)
-        order = _longest_first(texts)
         done = 0
-        for rows in _batches(order, texts, len(prompt or ""), batch_size, self._characters):
-            batch = self._encoder.tokenize([texts[row] for row in rows], prompt, context)
-            for place in sorted(batch.cuts, key=lambda place: rows[place]):
-                on_cut(Cut(rows[place], batch.cuts[place], limit=batch.limit))
+        for rows, batch in self._tokenized(texts, prompt, batch_size, context):
+            for cut in _cuts(rows, batch):
+                on_cut(cut)
             vectors[rows] = self._encoder.forward(batch, context)
             done += len(rows)
-            context.progress(done / len(order), f"{done} of {len(order)} embedded")
+            context.progress(done / len(texts), f"{done} of {len(texts)} embedded")
         return vectors
+
+    def _tokenized(
+        self, texts: Sequence[str], prompt: str | None, batch_size: int, context: Context
+    ) -> Iterator[tuple[Sequence[int], Batch]]:
+        """Give batches and their rows, the longest first: texts of one length share a batch."""
+        order = _longest_first(texts)
+        for rows in _batches(order, texts, len(prompt or ""), batch_size, self._characters):
+            yield rows, self._encoder.tokenize([texts[row] for row in rows], prompt, context)
 
     def _embed_gathered(
         self, singles: Sequence[_Single], context: Context
@@ -182,6 +209,10 @@ class TextEmbedding:
 
 def _longest_first(texts: Sequence[str]) -> list[int]:
     return sorted(range(len(texts)), key=lambda row: -len(texts[row]))
+
+
+def _cuts(rows: Sequence[int], batch: Batch) -> list[Cut]:
+    return [Cut(rows[place], tokens, limit=batch.limit) for place, tokens in batch.cuts.items()]
 
 
 def _cut_of_one(batch: Batch, place: int) -> Cut | None:

@@ -10,7 +10,7 @@ from cartridge_core.errors import LoadError
 from cartridge_core.results import Result, ResultKind
 from cartridge_torch.embedding import TextEmbedding
 from cartridge_torch.gathering import Gathering
-from cartridge_torch.images import gather, read_given, read_pictures
+from cartridge_torch.images import read_given, read_pictures
 from cartridge_torch.options import LoadOptions
 from cartridge_torch.sessions import DimensionSession, read_cap
 from cartridge_torch.text_session import EmbeddingSession, Settings
@@ -108,11 +108,17 @@ class ImageModel:
         *,
         batch_size: int,
         on_cut: Callable[[Cut], None],
+        refuses_cuts: bool,
         context: Context,
     ) -> Vectors:
         """Embed texts, as `TextEmbedding.embed`."""
         return self._texts.embed(
-            texts, prompt, batch_size=batch_size, on_cut=on_cut, context=context
+            texts,
+            prompt,
+            batch_size=batch_size,
+            on_cut=on_cut,
+            refuses_cuts=refuses_cuts,
+            context=context,
         )
 
     def embed_images(
@@ -145,20 +151,20 @@ class ImageModel:
         return vectors
 
     def _embed_one(self, images: Sequence[Given], context: Context) -> Vectors:
-        pixels = self._clip.pixels(list(read_pictures(images, context)), context)
-        vectors = self._pictures.call(pixels, context)
+        (levels,) = self._levels(images, context)
+        vectors = self._pictures.call(levels, context)
         context.progress(1.0, "1 of 1 embedded")
         return vectors
 
-    def _embed_gathered(self, pixels: Sequence[torch.Tensor], context: Context) -> list[Vectors]:
+    def _embed_gathered(self, levels: Sequence[torch.Tensor], context: Context) -> list[Vectors]:
         """Give a picture's vector, as a row, for each of several calls."""
-        vectors = self._clip.forward_pixels(pixels, context)
+        vectors = self._clip.forward_pictures(levels, context)
         return [vectors[row : row + 1] for row in range(len(vectors))]
 
-    def _fits(self, pixels: Sequence[torch.Tensor], other: torch.Tensor) -> bool:
+    def _fits(self, levels: Sequence[torch.Tensor], other: torch.Tensor) -> bool:
         """Say whether a forward pass of some pictures takes one more."""
         most = self._clip.pictures_per_pass or _MOST_PICTURES
-        return len(pixels) < most and pixels[0].shape == other.shape
+        return len(levels) < most and levels[0].shape == other.shape
 
     def _embed_many(self, images: Sequence[Given], batch_size: int, context: Context) -> Vectors:
         import numpy as np
@@ -167,12 +173,15 @@ class ImageModel:
         step = min(batch_size, _MOST_PICTURES)
         for start in range(0, len(images), step):
             batch = images[start : start + step]
-            groups = gather(read_pictures(batch, context))
-            pixels = [self._clip.pixels(group, context) for group in groups]
-            vectors[start : start + step] = self._clip.forward_pixels(pixels, context)
+            levels = self._levels(batch, context)
+            vectors[start : start + step] = self._clip.forward_pictures(levels, context)
             done = start + len(batch)
             context.progress(done / len(images), f"{done} of {len(images)} embedded")
         return vectors
+
+    def _levels(self, images: Sequence[Given], context: Context) -> list[torch.Tensor]:
+        """Read pictures, one after another, and keep of each what the model sees."""
+        return [self._clip.levels(picture, context) for picture in read_pictures(images, context)]
 
     def close(self) -> None:
         """Let go of the weights."""

@@ -17,14 +17,11 @@ if TYPE_CHECKING:
 
     from cartridge_core.context import Context
 
-__all__ = ["Given", "gather", "read_given", "read_pictures"]
+__all__ = ["Given", "read_given", "read_pictures"]
 
 _MOST_OBLONG = 500
 """How many times its shorter side the longer one may be: with the shorter one at the model's 224
 pixels, such a picture has 25 million of them before the middle is cut out."""
-
-_GATHERED_PIXELS = 16_000_000
-"""Pixels of decoded pictures that wait for one another, three bytes each."""
 
 
 @attrs.frozen
@@ -73,17 +70,3 @@ def _check_oblong(picture: Image, arg: str) -> None:
         rule = f"at most {_MOST_OBLONG} times as long as it is wide"
         msg = f"{arg}: it is {width} x {height} pixels, and must be {rule}; cut a part out of it"
         raise InvalidArgumentError(msg, arg=arg, value=picture.size, rule=rule)
-
-
-def gather(pictures: Iterable[Image]) -> Iterator[list[Image]]:
-    """Gather pictures, in order, so that few large ones are held at a time."""
-    held: list[Image] = []
-    pixels = 0
-    for picture in pictures:
-        held.append(picture)
-        pixels += picture.width * picture.height
-        if pixels >= _GATHERED_PIXELS:
-            yield held
-            held, pixels = [], 0
-    if held:
-        yield held

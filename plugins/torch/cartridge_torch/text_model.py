@@ -93,11 +93,17 @@ class TextModel:
         *,
         batch_size: int,
         on_cut: Callable[[Cut], None],
+        refuses_cuts: bool,
         context: Context,
     ) -> NDArray[np.float32]:
         """Embed texts, as `TextEmbedding.embed`."""
         return self._texts.embed(
-            texts, prompt, batch_size=batch_size, on_cut=on_cut, context=context
+            texts,
+            prompt,
+            batch_size=batch_size,
+            on_cut=on_cut,
+            refuses_cuts=refuses_cuts,
+            context=context,
         )
 
     def close(self) -> None:

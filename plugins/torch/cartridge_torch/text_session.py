@@ -37,6 +37,7 @@ class TextEmbedder(Protocol):
         *,
         batch_size: int,
         on_cut: Callable[[Cut], None],
+        refuses_cuts: bool,
         context: Context,
     ) -> NDArray[np.float32]:
         """Embed texts, as `cartridge_torch.embedding.TextEmbedding.embed`."""
@@ -154,6 +155,7 @@ class EmbeddingSession:
             settings.prompt,
             batch_size=settings.batch_size,
             on_cut=on_cut,
+            refuses_cuts=settings.refuses_cuts,
             context=self._context,
         )
         return Result(ResultKind.FINAL, self._payload(_shape(vectors, settings), rows, cuts))

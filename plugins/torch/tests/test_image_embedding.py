@@ -200,11 +200,10 @@ def test_a_vector_does_not_depend_on_its_company(
 def test_pictures_are_cut_into_passes_without_a_trace(
     clip: ImageModel, embed: Callable[..., Vectors], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither the size of a forward pass nor how many large pictures are held changes a vector."""
+    """Neither the size of a forward pass nor that of a batch changes a vector."""
     pictures = [noise(50, 40, seed) for seed in range(7)]
     expected = embed(pictures)
     monkeypatch.setattr(clip._clip, "_image_pass", 3 * 65)
-    monkeypatch.setattr("cartridge_torch.images._GATHERED_PIXELS", 5_000)
     monkeypatch.setattr("cartridge_torch.image_model._MOST_PICTURES", 5)
     assert difference(embed(pictures), expected) < TOLERANCE
 

@@ -121,6 +121,27 @@ def test_error_a_text_that_is_too_long(embed: Embed) -> None:
     assert (caught.value.arg, caught.value.rule) == ("text[1]", "at most 32 tokens")
 
 
+FITS, TOO_LONG = "a photo of a red ring " * 4, "1" * 40
+
+
+@pytest.mark.parametrize(
+    ("texts", "arg"),
+    [
+        pytest.param(TOO_LONG, "text[0]", id="alone"),
+        pytest.param([FITS, TOO_LONG], "text[1]", id="in-a-later-batch"),
+        pytest.param([FITS, TOO_LONG, LONG], "text[1]", id="two-in-two-batches"),
+    ],
+)
+def test_error_a_text_that_is_too_long_is_refused_before_anything_is_embedded(
+    clip: ImageModel, embed: Embed, monkeypatch: pytest.MonkeyPatch, texts: object, arg: str
+) -> None:
+    """Not after the passes of others."""
+    monkeypatch.setattr(clip._clip, "forward", lambda *_: pytest.fail("a pass was made"))
+    with pytest.raises(InvalidArgumentError) as caught:
+        embed(texts, batch_size=1, truncation="error")
+    assert caught.value.arg == arg
+
+
 def test_a_very_long_text_is_embedded_by_its_beginning(embed: Embed) -> None:
     """However long, a text gives the vector of what the model takes of it, and its count."""
     found = embed("red ring " * 20_000)

@@ -265,6 +265,33 @@ def test_error_a_text_that_is_too_long(embed: Embed) -> None:
     assert (caught.value.arg, caught.value.rule) == ("text[1]", "at most 64 tokens")
 
 
+FITS, TOO_LONG = "hello world " * 25, "," * 70
+
+
+@pytest.mark.parametrize(
+    ("texts", "batch_size", "arg"),
+    [
+        pytest.param(TOO_LONG, 32, "text[0]", id="alone"),
+        pytest.param(["dog", TOO_LONG], 32, "text[1]", id="in-one-batch"),
+        pytest.param([FITS, "dog", TOO_LONG], 1, "text[2]", id="in-a-later-batch"),
+        pytest.param(["dog", TOO_LONG, FITS, LONG], 1, "text[1]", id="two-in-two-batches"),
+    ],
+)
+def test_error_a_text_that_is_too_long_is_refused_before_anything_is_embedded(
+    model: TextModel,
+    embed: Embed,
+    monkeypatch: pytest.MonkeyPatch,
+    texts: object,
+    batch_size: int,
+    arg: str,
+) -> None:
+    """However many passes the others would take; of several the first is named."""
+    monkeypatch.setattr(model._encoder, "forward", lambda *_: pytest.fail("a pass was made"))
+    with pytest.raises(InvalidArgumentError) as caught:
+        embed(texts, batch_size=batch_size, truncation="error")
+    assert caught.value.arg == arg
+
+
 MANY = [
     pytest.param("the cat is red " * 1_000, id="words"),
     pytest.param("cat, dog; bird.\n\n" * 800, id="punctuation-and-newlines"),
