@@ -96,10 +96,13 @@ class Decoder:
         tokens = torch.tensor([[*first, *draft[:room]]] * speech.count, device=network.device)
         read = network.read(tokens, state, speech, self.ask)
         state.length = len(first)
-        at_start = network.score(read[:, first.index(tokenizer.sot)])
+        # Where speech begins, and from the last token of the beginning on: the table of the
+        # vocabulary, which is large, is read once.
+        place = first.index(tokenizer.sot)
+        wanted = torch.cat([read[:, place : place + 1], read[:, len(first) - 1 :]], dim=1)
+        found = network.score(wanted.flatten(0, 1)).view(*wanted.shape[:2], -1)
+        at_start, scores = found[:, 0], found[:, 1:]
         silence = at_start.softmax(dim=-1)[:, tokenizer.no_speech].tolist()
-        ahead = read[:, len(first) - 1 :]
-        scores = network.score(ahead.flatten(0, 1)).view(*ahead.shape[:2], -1)
         return state, scores, silence
 
     @property

@@ -47,7 +47,7 @@ __all__ = ["Sound", "Whisper", "load"]
 
 _FAILED = "the model failed"
 
-_AFTER_FRAMES = 300
+_AFTER_FRAMES = 200
 """Silence that the encoder hears after a sound, where it does not hear 30 s."""
 
 

@@ -19,8 +19,8 @@ _LEAST_SPEECH = 8
 _FORGOTTEN = 16
 """Steps, 0.5 s, after which less than that is forgotten."""
 
-_HUSH = 6
-"""Steps, 0.2 s, after which a pause may be the end: longer than most pauses between words."""
+_HUSH = 4
+"""Steps, 0.13 s, after which a pause may be the end: longer than most pauses between words."""
 
 
 class Moment(enum.Enum):

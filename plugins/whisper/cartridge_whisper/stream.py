@@ -37,6 +37,9 @@ __all__ = ["News", "Stream"]
 _LEAD = SAMPLE_RATE_HZ // 2
 """Samples of silence that are kept, for what comes before the detector is certain."""
 
+_BLIP = 2
+"""Steps of speech, 64 ms, that are no word: what a pass found in the pause before still holds."""
+
 _PROMPT = 64
 """Tokens of the text before that a pass is shown; reading them takes time."""
 
@@ -109,6 +112,9 @@ class Stream:
         self._closing: Hypothesis | None = None
         """What the pass up to there found."""
 
+        self._resumed = 0
+        """Steps of speech since then."""
+
         self._segment = 0
         self._segment_start = 0
         self._news: deque[News] = deque()
@@ -150,17 +156,25 @@ class Stream:
         if moment is Moment.SILENCE:
             window.drop_before(window.end - _LEAD)
         elif moment is Moment.SPEECH:
-            self._close_at = self._closing = None
+            self._resumed += 1
+            if self._resumed > _BLIP:
+                self._close_at = self._closing = None
             self._utterance = self._utterance or Utterance(window.end)
             if self._is_due(self._utterance):
                 self._look(self._utterance, ask)
-        elif moment is Moment.HUSH and self._utterance:
-            self._close_at = window.end
-            if self._is_affordable(self._utterance):
-                self._closing = self._pass(self._utterance, window.end, ask, is_last=True)
-                self._show(self._utterance)
+        elif moment in {Moment.HUSH, Moment.PAUSE} and self._utterance:
+            if moment is Moment.HUSH and self._closing is None:
+                self._close_at, self._resumed = window.end, 0
+            self._prepare(self._utterance, ask)
         elif moment is Moment.END and self._utterance:
             self._close(self._utterance, self._close_at or window.end, ask)
+
+    def _prepare(self, utterance: Utterance, ask: Ask) -> None:
+        """Make the last pass while it is not certain yet that this is the end."""
+        end = self._close_at
+        if end is not None and self._closing is None and self._is_affordable(utterance):
+            self._closing = self._pass(utterance, end, ask, is_last=True)
+            self._show(utterance)
 
     def _is_affordable(self, utterance: Utterance) -> bool:
         return self._window.end - utterance.heard >= self._took
@@ -192,6 +206,7 @@ class Stream:
     def _look(self, utterance: Utterance, ask: Ask) -> None:
         """Make a pass over an utterance that goes on."""
         window = self._window
+        self._close_at = self._closing = None
         self._pass(utterance, window.end, ask, is_last=False)
         self._show(utterance)
         window.drop_before(utterance.let_go(window.start, window.end))
@@ -226,11 +241,13 @@ class Stream:
         window = self._window
         if rest is not None and len(rest):
             window.add(rest)
-            self._ends.hear(self._voice(np.pad(rest, (0, STEP_SAMPLES - len(rest)))))
+            moment = self._ends.hear(self._voice(np.pad(rest, (0, STEP_SAMPLES - len(rest)))))
+            self._resumed += moment is Moment.SPEECH
         if self._ends.is_speaking:
             self._utterance = self._utterance or Utterance(window.end)
         if self._utterance:
-            self._closing = None  # the last words may have come since
+            if self._resumed:
+                self._closing = None  # the last words may have come since
             self._close(self._utterance, window.end, ask)
         if self._segment_start < window.end:
             self._tell(ResultKind.FINAL, window.end, None)

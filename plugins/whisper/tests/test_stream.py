@@ -207,7 +207,9 @@ def test_every_sample_is_in_one_final(parts: list[Sound], utterances: int, size:
     assert len(spoken) == utterances
     rest = sum(news.end - news.start for news in found if news.kind is FINAL and not news.words)
     given = sum(int(text(news)) for news in spoken)
-    assert rest + given == len(sound)
+    # Of a pause at the end, what comes after the last pass is silent.
+    silent = int(np.flatnonzero(sound[::-1])[0])
+    assert 0 <= len(sound) - rest - given <= silent
 
 
 def test_the_last_words_before_a_pause_are_in_its_final() -> None:
@@ -415,7 +417,41 @@ def test_a_pause_that_ends_an_utterance_needs_no_second_pass() -> None:
     sound = np.concatenate([speech(1.5), silence(1.0)])
     hear(stream_of(listener, pause_s=0.6), pieces(sound, [1600]))
     assert [is_last for *_, is_last in listener.passes] == [False, True]
-    assert listener.passes[-1][0] == pytest.approx((1.5 + 0.2) * RATE, abs=1024)
+    assert listener.passes[-1][0] == pytest.approx((1.5 + 0.13) * RATE, abs=1024)
+
+
+@pytest.mark.parametrize(("steps", "passes"), [(1, 2), (2, 2), (3, 3), (8, 3)])
+def test_a_click_in_the_last_pause_needs_no_second_pass(steps: int, passes: int) -> None:
+    """What is shorter than any word; every sample is in one FINAL all the same."""
+    listener = Listener()
+    click = speech(steps * 0.032, 100)
+    sound = np.concatenate([speech(1.504), silence(0.256), click, silence(1.0)])
+    found = hear(stream_of(listener, pause_s=0.5), pieces(sound, [512]))
+    check(found, len(sound))
+    assert len(listener.passes) == passes
+    assert finals(found)[0].startswith(" 0 1 2 3 4 5")
+    ends = [news.end / RATE for news in found if news.kind is ENDPOINT]
+    assert len(ends) == 1
+
+
+@pytest.mark.parametrize(
+    ("quiet_s", "click_s", "passes"),
+    [
+        pytest.param(0.3, 0.0, 2, id="silence-alone"),
+        pytest.param(0.288, 0.02, 3, id="something-at-the-end"),
+        pytest.param(0.05, 0.0, 2, id="no-pass-in-the-pause"),
+    ],
+)
+def test_a_flush_in_a_pause_needs_no_second_pass(
+    quiet_s: float, click_s: float, passes: int
+) -> None:
+    """The one that was made when the speech stopped is the last, if nothing was said since."""
+    listener = Listener()
+    sound = np.concatenate([speech(1.504), silence(quiet_s), np.full(round(click_s * RATE), 0.01)])
+    found = hear(stream_of(listener, pause_s=0.5), pieces(sound.astype(np.float32), [512]))
+    check(found, len(sound))
+    assert [is_last for *_, is_last in listener.passes] == [False] + [True] * (passes - 1)
+    assert finals(found)[0].startswith(" 0 1 2 3 4 5")
 
 
 def test_the_text_before_is_shown() -> None:
@@ -497,10 +533,12 @@ def test_work_is_left_at_once() -> None:
         hear(stream, [], stop)
 
 
-@pytest.mark.parametrize("took_s", [0.1, 0.3, 0.45])
-@pytest.mark.parametrize("spoken_s", [1.0, 1.9, 2.1, 3.0, 5.2])
-def test_a_final_comes_within_a_second_of_its_endpoint(took_s: float, spoken_s: float) -> None:
-    """Where sound comes as it is spoken, and a pass takes up to half a second."""
+@pytest.mark.parametrize(("took_s", "latest_s"), [(0.1, 0.65), (0.3, 0.75), (0.45, 1.0)])
+@pytest.mark.parametrize("spoken_s", [1.0, 1.5, 1.9, 2.1, 2.15, 3.0, 5.2])
+def test_a_final_comes_soon_after_its_endpoint(
+    took_s: float, latest_s: float, spoken_s: float
+) -> None:
+    """Where sound comes as it is spoken: once the pause is long enough, or after two passes."""
     wall_s = itertools.count()
     now_s = free_s = passes = 0.0
 
@@ -525,4 +563,4 @@ def test_a_final_comes_within_a_second_of_its_endpoint(took_s: float, spoken_s: 
             elif news.kind is FINAL:
                 delays.append(max(now_s, free_s) - spoken_until_s)
     assert len(delays) == 4
-    assert max(delays) <= 1.0
+    assert max(delays) <= latest_s

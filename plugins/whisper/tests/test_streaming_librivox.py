@@ -128,7 +128,7 @@ def test_chunks_make_no_difference(
 ) -> None:
     """Cut anywhere or whole, what is said is the same, where the model is fast enough."""
     defaults = {arg.name: arg.default for arg in descriptor.caps[0].session_args if arg.has_default}
-    recogniser = WhisperRecogniser(tiny_en.whisper, Decoding.read(defaults), 10.0, 0)
+    recogniser = WhisperRecogniser(tiny_en.whisper, Decoding.read(defaults), 8.0, 0)
     sound, _ = join(utterances[1:3], 0.7)
 
     def hear_in(size: int) -> list[News]:
