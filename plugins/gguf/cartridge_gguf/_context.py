@@ -23,11 +23,19 @@ __all__ = ["Batch", "Context", "ContextSettings"]
 _ABORTED = 2
 """What ``llama_decode`` returns where its abort callback said yes."""
 
+_FLOAT_BYTES = ctypes.sizeof(ctypes.c_float)
+
 _logits_address = ctypes.cast(
     C.llama_get_logits_ith,
     ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32),
 )
 """``llama_get_logits_ith``, which gives a number here: a pointer object takes longer to make."""
+
+_vector_address = ctypes.cast(
+    C.llama_get_embeddings_seq,
+    ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32),
+)
+"""``llama_get_embeddings_seq``, likewise."""
 
 
 @attrs.frozen(kw_only=True)
@@ -251,13 +259,11 @@ class Context:
 
     def sequence_embedding(self, sequence: int) -> bytes:
         """Give the pooled vector of a sequence that was decoded as a whole; float32."""
-        pointer = C.llama_get_embeddings_seq(self.pointer, sequence)
-        if ctypes.cast(pointer, ctypes.c_void_p).value is None:
+        address = _vector_address(self.pointer, sequence)
+        if address is None:
             msg = f"llama.cpp has no vector to give ({llama_log.take_complaints()})"
             raise BackendError(msg)
-        return ctypes.string_at(
-            pointer, self.model.embedding_length * ctypes.sizeof(ctypes.c_float)
-        )
+        return ctypes.string_at(address, self.model.embedding_length * _FLOAT_BYTES)
 
     def close(self) -> None:
         """Free it."""

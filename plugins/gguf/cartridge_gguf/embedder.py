@@ -11,7 +11,7 @@ import attrs
 
 from cartridge_core.errors import BackendError, InvalidArgumentError, LoadError
 from cartridge_gguf.gate import Gate
-from cartridge_gguf.memory import context_length
+from cartridge_gguf.memory import SHARING_TEXTS, context_length
 from cartridge_gguf.patience import Patience
 from cartridge_gguf.tokenizing import Tokenizer
 from cartridge_gguf.turns import Turns
@@ -48,13 +48,6 @@ others, and the other operations take each token for itself: a vector is bit for
 alone. From 64 on it takes them in tiles (ggml-cpu, ``GGML_FA_TILE_Q``). Without it, where a text
 lies in the batch decides how sums are rounded, and half precision inside the model makes 1e-4 of
 that. Nor would larger batches be quicker.
-"""
-
-_SHARING_TEXTS = 16
-"""
-Texts of a decode, at most; llama.cpp keeps room for the logits of as many, used or not.
-
-A context's batch must be a multiple of them: else llama.cpp ends the process.
 """
 
 _LEAST_TOKENS = 2
@@ -98,7 +91,7 @@ class Embedder:
     ) -> None:
         # A vector comes of a text as a whole: it is computed in one decode.
         self.limit = min(length, options.batch_size)
-        self._batch_size = -(-self.limit // _SHARING_TEXTS) * _SHARING_TEXTS
+        self._batch_size = -(-self.limit // SHARING_TEXTS) * SHARING_TEXTS
         self.name = files.model.stem
         self.dimension = model.embedding_length
         self.pooling = _pooling(files)
@@ -195,7 +188,8 @@ class Embedder:
                     vectors[row] = vector
                     tokens += lengths[row]
                 done += len(rows)
-                context.progress(tokens / total, f"{done} of {len(texts)} embedded")
+                if done < len(texts):
+                    context.progress(tokens / total, f"{done} of {len(texts)} embedded")
         shape = (len(texts), self.dimension)
         # Writable, and made in one go.
         array = np.frombuffer(bytearray().join(vectors), dtype=np.float32).reshape(shape)
@@ -246,12 +240,17 @@ class Embedder:
                 # the stop comes after `go_on`. One for an earlier call may come late.
                 self.check(context)
                 native.forget()
-                decode = partial(native.decode, batch)
-                if context.run_with_keepalive(decode, limit_s=_DECODE_LIMIT_S):
+                if self._decode(bench, context):
                     return [native.sequence_embedding(number) for number in range(len(texts))]
                 native.go_on()
         finally:
             context.forget(native.stop)
+
+    def _decode(self, bench: _Bench, context: Context) -> bool:
+        if bench.batch.native.n_tokens <= _SHARED_TOKENS:
+            return bench.native.decode(bench.batch)  # over before anybody misses a sign of life
+        decode = partial(bench.native.decode, bench.batch)
+        return context.run_with_keepalive(decode, limit_s=_DECODE_LIMIT_S)
 
     def add_bench(self, pooling: str) -> _Bench:
         """Make the context for a kind of pooling; nobody else computes meanwhile."""
@@ -260,7 +259,7 @@ class Embedder:
         options = self._options
         settings = _context.ContextSettings(
             length=self._batch_size,
-            sequences=_SHARING_TEXTS,
+            sequences=SHARING_TEXTS,
             batch_size=self._batch_size,
             threads=options.thread_count,
             rope_freq_base=options.rope_freq_base,
@@ -304,7 +303,7 @@ def _batches(lengths: Sequence[int], *, room: int) -> Iterator[list[int]]:
     while order:
         rows = [order.pop()]
         left = room - lengths[rows[0]]
-        while order and lengths[order[0]] <= left and len(rows) < _SHARING_TEXTS:
+        while order and lengths[order[0]] <= left and len(rows) < SHARING_TEXTS:
             rows.append(order.popleft())
             left -= lengths[rows[-1]]
         yield rows

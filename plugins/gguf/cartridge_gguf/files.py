@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from cartridge_gguf.header import Header, read_header, refused
+from cartridge_gguf.projector_tensors import check_projector
 from cartridge_gguf.vocabulary import check_loadable
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ class ModelFiles:
         Raises:
             LoadError: There is no model, or more than one; a file is no GGUF file, or cut short; a
                 part is missing; there are no weights; the vocabulary is damaged; there is no
-                projector, or more than one, or one that is not for pictures.
+                projector, or more than one, or one that is not for pictures, or whose tensors do
+                not go together.
         """
         files = cls._find(pack, projector=projector)
         if not any(header.tensors for header in files.headers):
@@ -146,11 +148,12 @@ def _only(pack: Pack, headers: Sequence[Header], what: str) -> Header:
 
 
 def _seeing(projector: Header) -> Header:
-    """Refuse a projector for sounds alone."""
-    if projector.metadata.get("clip.has_vision_encoder") is True:
-        return projector
-    what = "it is a projector without a vision encoder, and cannot see"
-    raise refused(projector.path, f"{what}; take the model's projector for pictures")
+    """Refuse a projector for sounds alone, or one that is damaged."""
+    if projector.metadata.get("clip.has_vision_encoder") is not True:
+        what = "it is a projector without a vision encoder, and cannot see"
+        raise refused(projector.path, f"{what}; take the model's projector for pictures")
+    check_projector(projector)
+    return projector
 
 
 def _read_parts(header: Header) -> tuple[Header, ...]:

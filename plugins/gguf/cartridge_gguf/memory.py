@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
+
+import attrs
 
 from cartridge_core.errors import InvalidArgumentError
 from cartridge_core.machine import available_bytes
+from cartridge_gguf.states import States
 
 if TYPE_CHECKING:
     from cartridge_gguf.files import ModelFiles
     from cartridge_gguf.header import Header
     from cartridge_gguf.options import LoadOptions
 
-__all__ = ["context_length", "estimate"]
+__all__ = ["SHARING_TEXTS", "Estimate", "context_length", "estimate"]
+
+SHARING_TEXTS = 16
+"""
+Texts that share a decode where they are embedded, at most; llama.cpp keeps room for the logits, and
+for the states, of as many, used or not.
+
+A context's batch must be a multiple of them: else llama.cpp ends the process.
+"""
 
 _MOST_AUTOMATIC = 8192
 _LEAST_AUTOMATIC = 512
@@ -67,10 +77,31 @@ def context_length(
         return asked
     length = min(files.header.context_length or _MOST_AUTOMATIC, _MOST_AUTOMATIC)
     room = available_bytes() if available is None else available
-    total = partial(_total_to_embed if embeds else _total, files, options)
-    while room is not None and length > _LEAST_AUTOMATIC and total(length) > room:
+    while room is not None and length > _LEAST_AUTOMATIC:
+        if _estimate(files, options, length, embeds=embeds).nbytes <= room:
+            break
         length = max(_LEAST_AUTOMATIC, length // 2)
     return length
+
+
+@attrs.frozen(kw_only=True)
+class Estimate:
+    """What a model takes; measured against a running one: within a tenth."""
+
+    length: int
+    """Tokens of a sequence."""
+
+    model_bytes: int
+    context_bytes: int
+    """Of one context, with all its sequences: what it remembers, and what it computes in."""
+
+    is_whole: bool
+    """False where the model keeps states of a size that its header does not tell."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are held once the model is open: the weights, and the first context."""
+        return self.model_bytes + self.context_bytes
 
 
 def estimate(
@@ -79,12 +110,9 @@ def estimate(
     available: int | None = None,
     *,
     embeds: bool = False,
-) -> int:
+) -> Estimate:
     """
-    Give the bytes that an open model holds while it works: weights, cache, what it computes in.
-
-    Of one context, with all its sequences; where it embeds, with texts as long as it takes.
-    Measured against a running model: within a tenth.
+    Say what an open model holds while it works; where it embeds, with texts as long as it takes.
 
     Args:
         files: The model.
@@ -98,26 +126,37 @@ def estimate(
         LoadError: As `context_length`.
     """
     length = context_length(files, options, available, embeds=embeds)
-    return (_total_to_embed if embeds else _total)(files, options, length)
+    return _estimate(files, options, length, embeds=embeds)
 
 
-def _total(files: ModelFiles, options: LoadOptions, length: int) -> int:
+def _estimate(files: ModelFiles, options: LoadOptions, length: int, *, embeds: bool) -> Estimate:
+    states = States.of(files)
+    context_bytes = (_embedding_bytes if embeds else _writing_bytes)(files, options, length, states)
+    return Estimate(
+        length=length,
+        model_bytes=_model_bytes(files),
+        context_bytes=context_bytes,
+        is_whole=states.is_known,
+    )
+
+
+def _writing_bytes(files: ModelFiles, options: LoadOptions, length: int, states: States) -> int:
     cached = _rounded(length) * options.parallel_sequences
     return (
-        _model_bytes(files)
-        + cached * _cache_bytes(files.header)
+        cached * _cache_bytes(files.header, states)
+        + options.parallel_sequences * states.nbytes
         + min(options.batch_size, _MOST_MICROBATCH, cached) * _compute_bytes(files.header)
     )
 
 
-def _total_to_embed(files: ModelFiles, options: LoadOptions, length: int) -> int:
+def _embedding_bytes(files: ModelFiles, options: LoadOptions, length: int, states: States) -> int:
     """Give the same where a text is computed as a whole, and all its tokens are outputs."""
     header, size = files.header, min(length, options.batch_size)
     # llama.cpp keeps room for the logits of each; where there are any, it computes them too.
     logits = (header.vocabulary_size or 0) * _LOGIT_BYTES * (1 if _is_encoder(header) else 2)
     return (
-        _model_bytes(files)
-        + _rounded(size) * _cache_bytes(header)
+        _rounded(size) * _cache_bytes(header, states)
+        + SHARING_TEXTS * states.nbytes
         + size * (_compute_bytes(header) + logits + _rounded(size) * _MASK_BYTES)
     )
 
@@ -139,18 +178,21 @@ def _is_encoder(header: Header) -> bool:
     return header.metadata.get(header.key("attention.causal")) is False
 
 
-def _cache_bytes(header: Header) -> int:
-    """Give the bytes of one token's keys and values, in all layers."""
+def _cache_bytes(header: Header, states: States) -> int:
+    """Give the bytes of one token's keys and values, in all layers that keep them."""
     if _is_encoder(header):
         return 0  # an encoder keeps none
     layers, heads = header.block_count or 0, header.head_count or 0
     if not heads:
-        return 0  # a recurrent model keeps a state, whatever the length
+        return 0  # all layers are recurrent
     size = (header.embedding_length or 0) // heads
     keys = header.integer(header.key("attention.key_length")) or size
     values = header.integer(header.key("attention.value_length")) or size
     counts = header.integers(header.key("attention.head_count_kv")) or (heads,)
-    kept = counts[0] * layers if len(counts) == 1 else sum(counts[:layers])
+    # Layers with a sliding window keep as many as others: llama.cpp's choice, so that a text can
+    # go on from any of its tokens.
+    one = len(counts) == 1
+    kept = counts[0] * (layers - states.without_keys) if one else sum(counts[:layers])
     return kept * (keys + values) * _CACHE_ITEM_BYTES
 
 

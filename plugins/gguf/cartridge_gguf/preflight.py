@@ -11,12 +11,14 @@ from cartridge_gguf import memory
 from cartridge_gguf.files import ModelFiles
 from cartridge_gguf.machine import usable_cpus
 from cartridge_gguf.options import LoadOptions
+from cartridge_gguf.projector_tensors import CHECKED_KINDS, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cartridge_core.descriptor import Descriptor
     from cartridge_core.pack import Pack
+    from cartridge_gguf.header import Header
 
 __all__ = ["check"]
 
@@ -58,8 +60,14 @@ def check(
         return PreflightReport(checks)
     files = ModelFiles.of(pack, projector=descriptor.id == _VISION)
     available = available_bytes() if available is None else available
-    needed = memory.estimate(files, wanted, available, embeds=descriptor.id == _EMBEDDING)
-    return PreflightReport((*checks, _memory(needed, wanted, available)), memory_bytes=needed)
+    embeds = descriptor.id == _EMBEDDING
+    estimate = memory.estimate(files, wanted, available, embeds=embeds)
+    # Embedding sessions share a context; of those that write, each has a sequence of one.
+    sessions = 1 if embeds else descriptor.max_concurrent_sessions
+    contexts = -(-sessions // wanted.parallel_sequences)
+    fits = _memory(estimate, contexts, wanted, available)
+    checks = (*checks, fits, *_projector(files.projector_header))
+    return PreflightReport(checks, memory_bytes=estimate.nbytes)
 
 
 def _threads(options: LoadOptions) -> Check:
@@ -69,10 +77,42 @@ def _threads(options: LoadOptions) -> Check:
     return Check("threads", count <= cpus, required=f"{count} threads", found=found, fix=fix)
 
 
-def _memory(needed: int, options: LoadOptions, available: int | None) -> Check:
-    required = f"{-(-needed // _MIB)} MiB for weights and context"
+def _memory(
+    estimate: memory.Estimate, contexts: int, options: LoadOptions, available: int | None
+) -> Check:
+    count = options.parallel_sequences
+    tokens = (
+        f"{estimate.length} tokens" if count == 1 else f"{count} times {estimate.length} tokens"
+    )
+    required = f"{_mib(estimate.nbytes)} MiB for weights and a context of {tokens}"
+    if contexts > 1:
+        required += (
+            f", and {_mib(estimate.context_bytes)} MiB for each context more: sessions at the same "
+            f"time need up to {contexts - 1} of them"
+        )
+    if not estimate.is_whole:
+        required += (
+            ", without the states of its recurrent layers: they are not estimated, as its header "
+            "does not tell their size"
+        )
     if available is None or options.gpu_layers:
         return Check("memory", ok=True, required=required)
     fix = "take a smaller model or quantisation, or a smaller max_context_length"
     found = f"{available // _MIB} MiB"
-    return Check("memory", needed <= available, required=required, found=found, fix=fix)
+    is_enough = estimate.nbytes <= available
+    return Check("memory", is_enough, required=required, found=found, fix=fix)
+
+
+def _mib(nbytes: int) -> int:
+    return -(-nbytes // _MIB)
+
+
+def _projector(header: Header | None) -> tuple[Check, ...]:
+    """Say what could not be checked of a projector."""
+    if header is None or kind_of(header) in CHECKED_KINDS:
+        return ()
+    required = (
+        f"tensors that go together; of a projector of the kind {kind_of(header)!a} those of its "
+        "encoder's blocks are checked, and no others: a damaged file may end the process"
+    )
+    return (Check("projector", ok=True, required=required),)

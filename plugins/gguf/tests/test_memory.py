@@ -97,7 +97,7 @@ def describe(tmp_path: Path) -> Describe:
 def cache(files: ModelFiles, length: int = 1024) -> int:
     """Give the bytes that so many more tokens of context take."""
     one, two = (attrs.evolve(PLAIN, max_context_length=count) for count in (512, 512 + length))
-    return estimate(files, two) - estimate(files, one)
+    return estimate(files, two).nbytes - estimate(files, one).nbytes
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="measures by /proc")
@@ -115,11 +115,11 @@ def test_the_estimate_is_what_llama_cpp_takes(tmp_path: Path) -> None:
         env={"GGML_NO_BACKTRACE": "1"},
     )
     native = json.loads(run.stdout)
-    guess = estimate(files, attrs.evolve(PLAIN, max_context_length=length))
+    guess = estimate(files, attrs.evolve(PLAIN, max_context_length=length)).nbytes
     assert guess == pytest.approx(native["held"], rel=0.1)
     # llama.cpp rounds 2000 up to 2048; that many more take as much again.
     assert cache(files, 2048) == native["cache"]
-    assert guess == estimate(files, attrs.evolve(PLAIN, max_context_length=2048))
+    assert guess == estimate(files, attrs.evolve(PLAIN, max_context_length=2048)).nbytes
 
 
 @pytest.mark.parametrize(
@@ -153,13 +153,15 @@ def test_every_sequence_has_its_context(describe: Describe) -> None:
     """With several sequences each has the whole length."""
     files, options = describe(), attrs.evolve(PLAIN, max_context_length=1024, batch_size=1)
     four = attrs.evolve(options, parallel_sequences=4)
-    assert estimate(files, four) - estimate(files, options) == 3 * 1024 * 8 * 8 * 128 * 2
+    assert (
+        estimate(files, four).nbytes - estimate(files, options).nbytes == 3 * 1024 * 8 * 8 * 128 * 2
+    )
 
 
 def test_a_large_batch_is_computed_in_parts(describe: Describe) -> None:
     """A batch takes memory to compute in, up to 512 tokens."""
     sizes = [
-        estimate(describe(), attrs.evolve(PLAIN, max_context_length=4096, batch_size=size))
+        estimate(describe(), attrs.evolve(PLAIN, max_context_length=4096, batch_size=size)).nbytes
         for size in (64, 512, 2048)
     ]
     assert sizes[0] < sizes[1] == sizes[2]
@@ -177,9 +179,9 @@ def test_an_automatic_length_fits_into_memory(describe: Describe) -> None:
     """It is halved until it fits, and not further; 512 is the least."""
     files = describe()
     for length in (8192, 4096, 1024, 512):
-        needed = estimate(files, attrs.evolve(PLAIN, max_context_length=length))
+        needed = estimate(files, attrs.evolve(PLAIN, max_context_length=length)).nbytes
         assert context_length(files, PLAIN, needed) == length
-        assert estimate(files, PLAIN, needed) == needed
+        assert estimate(files, PLAIN, needed).nbytes == needed
         assert context_length(files, PLAIN, needed - 1) == max(512, length // 2)
     assert context_length(describe(context_length=600), PLAIN, 0) == 512
     assert context_length(describe(context_length=300), PLAIN, 0) == 300

@@ -66,7 +66,7 @@ def test_error_too_little_memory(generation: Descriptor, llama: Path) -> None:
     report = check(generation, llama, available=1 << 20)
     (failure,) = report.failures
     assert failure.name == "memory"
-    assert "MiB for weights and context" in failure.required
+    assert "MiB for weights and a context of 512 tokens" in failure.required
     assert failure.found == "1 MiB"
     assert "max_context_length" in failure.fix
 
@@ -81,6 +81,46 @@ def test_an_automatic_context_gives_way(generation: Descriptor, llama: Path) -> 
     assert report.memory_bytes < full
     asked = check(generation, llama, available=full - 1, max_context_length=2048)
     assert [failure.name for failure in asked.failures] == ["memory"]
+
+
+@pytest.mark.parametrize(
+    ("cartridge_id", "sequences", "more"),
+    [
+        pytest.param("gguf-text-generation", 1, 7, id="one-by-one"),
+        pytest.param("gguf-text-generation", 3, 2, id="three-in-a-context"),
+        pytest.param("gguf-text-generation", 8, 0, id="all-in-one"),
+        pytest.param("gguf-embedding", None, 0, id="embedding"),
+    ],
+)
+def test_what_sessions_take_is_told(
+    descriptors: dict[str, Descriptor],
+    llama: Path,
+    cartridge_id: str,
+    sequences: int | None,
+    more: int,
+) -> None:
+    """The report is of what an open model holds; what sessions at the same time add is in words."""
+    changed = {} if sequences is None else {"parallel_sequences": sequences}
+    report = check(descriptors[cartridge_id], llama, max_context_length=512, **changed)
+    memory = next(one for one in report.checks if one.name == "memory")
+    tokens = f"{sequences} times 512" if (sequences or 1) > 1 else "512"
+    assert f"for weights and a context of {tokens} tokens" in memory.required
+    assert ("context more" in memory.required) == (more > 0)
+    if more:
+        assert memory.required.endswith(f"at the same time need up to {more} of them")
+
+
+def test_a_state_of_unknown_size_is_told(
+    generation: Descriptor, llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The estimate does not count it, and says so."""
+    from cartridge_gguf.states import States
+
+    assert "not estimated" not in str(check(generation, llama))
+    monkeypatch.setattr(States, "of", lambda _: States(2, 2, None))
+    assert "the states of its recurrent layers: they are not estimated" in str(
+        check(generation, llama)
+    )
 
 
 def test_a_gpu_has_its_own_memory(generation: Descriptor, llama: Path) -> None:
