@@ -100,7 +100,7 @@ def _required(fields: Fields) -> bool:
 
 def _arg_name(fields: Fields) -> str:
     name = _name(fields, 17)
-    if not name.isidentifier() or keyword.iskeyword(name):
+    if not name.isidentifier() or keyword.iskeyword(name) or name == "__debug__":
         raise refusal(fields.at("name"), "an argument's name must be a Python identifier", name)
     if name in _RESERVED_NAMES:
         rule = f"is a name of every call and no argument's; taken are {_listed(_RESERVED_NAMES)}"

@@ -60,6 +60,12 @@ TUTORIALS = {
 PLUGINS = sorted(ROOT.glob("plugins/*/README.md"))
 PAGES = [*sorted([README, *DOCS.glob("*.md")]), *PLUGINS]
 PACKS = DOCS / "packs.md"
+IN_A_FOLDER = [PACKS, DOCS / "native.md"]
+"""Pages whose commands make files where the reader is."""
+
+SHELL = ("cc", "cp", "make", "mkdir", "openssl", "python", "./ctg_host")
+"""Commands other than ours that console blocks have."""
+
 WITH_A_MODEL = [README, DOCS / "python-api.md", PACKS, *PLUGINS]
 """Pages whose examples run a real model."""
 
@@ -106,15 +112,21 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def run_commands(example: Example) -> None:
-    """Run the ``$ cartridge`` commands of a block in this process, and ``openssl``'s outside."""
+    """Run the ``$ cartridge`` commands of a block in this process, and those of a shell outside."""
     status = 0
     for command, printed in _COMMAND.findall(example.parsed):
         verb, *words = shlex.split(command)
         output = io.StringIO()
         if verb == "echo":
             output.write(f"{status}\n")
-        elif verb == "openssl":
-            subprocess.run([verb, *words], check=True, capture_output=True)  # noqa: S603 -- the page
+        elif verb in SHELL:
+            path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+            variables = {**os.environ, "CHECKOUT": str(ROOT), "PATH": path}
+            done = subprocess.run(  # noqa: S602 -- what the page tells a reader to type
+                command, shell=True, env=variables, capture_output=True, text=True, check=False
+            )
+            status = done.returncode
+            output.write(done.stdout + (done.stderr if status else ""))
         else:
             assert verb == "cartridge", f"{verb} in a console block; sh blocks are not run"
             with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
@@ -143,7 +155,7 @@ def test_examples_run_as_printed(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every Python and console block of a page runs, in order, and gives what is printed."""
-    if page == PACKS:
+    if page in IN_A_FOLDER:
         monkeypatch.chdir(tmp_path)
         for name, text in _FILE.findall(page.read_text(encoding="utf-8")):
             Path(name).write_text(text, encoding="utf-8")

@@ -23,7 +23,10 @@ __all__ = ["run"]
 _VERBS = {
     "caps": ("catalog", "caps"),
     "check": ("check", "check"),
+    "conform": ("conform", "conform"),
     "doctor": ("doctor", "doctor"),
+    "export-c": ("export_c", "export_c"),
+    "facade": ("facade", "facade"),
     "list": ("catalog", "list_"),
     "models": ("models", "models"),
     "pack": ("pack", "pack"),

@@ -16,9 +16,10 @@ from cartridge_core.errors import NoRouteError
 if TYPE_CHECKING:
     from cartridge_core.capdefs import Arg, Cap
     from cartridge_core.cli.terminal import Terminal
-    from cartridge_core.offers import Offer
+    from cartridge_core.offers import Index, Offer
+    from cartridge_core.registry import Registry
 
-__all__ = ["caps", "list_", "show"]
+__all__ = ["caps", "find_offer", "list_", "show"]
 
 
 @click.command("list")
@@ -60,14 +61,24 @@ def _listed(rows: list[dict[str, object]]) -> str:
 def show(terminal: Terminal, cartridge_id: str) -> None:
     """Show a cartridge's descriptor."""
     with terminal.catalog() as catalog:
-        found = {offer.id: offer for offer in catalog.offers}
-        issues = "".join(f" {issue}" for issue in catalog.issues)
-    if cartridge_id not in found:
-        ids = ", ".join(found) or "none"
-        msg = f"no usable cartridge has the id {cartridge_id!r}; installed: {ids}.{issues}"
-        raise NoRouteError(msg)
-    offer = found[cartridge_id]
+        offer = find_offer(catalog, cartridge_id)
     terminal.give(offer.descriptor.to_json(), _shown(offer))
+
+
+def find_offer(catalog: Index | Registry, cartridge_id: str) -> Offer:
+    """
+    Find what is installed by its id.
+
+    Raises:
+        NoRouteError: Nothing that can be used has it.
+    """
+    found = {offer.id: offer for offer in catalog.offers}
+    if cartridge_id in found:
+        return found[cartridge_id]
+    issues = "".join(f" {issue}" for issue in catalog.issues)
+    ids = ", ".join(found) or "none"
+    msg = f"no usable cartridge has the id {cartridge_id!r}; installed: {ids}.{issues}"
+    raise NoRouteError(msg)
 
 
 def _shown(offer: Offer) -> str:

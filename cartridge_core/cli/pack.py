@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cartridge_core.cli.fetching import fetch_model
 from cartridge_core.cli.options import needs_verb, prints_result
 from cartridge_core.cli.tables import table
 from cartridge_core.errors import CartridgeError, InvalidArgumentError, NoRouteError
@@ -79,7 +80,7 @@ def new(
         terminal.capture()
         with terminal.registry() as registry:
             narrowed = _base(registry, base)
-            path, source = _model(registry, model)
+            path, source = fetch_model(registry, model)
             vectors = None if golden is None else _golden(registry, base, path, golden)
         facts = packmaking.PackFacts(
             id=pack_id, version=version or "1.0.0", license=license_, source=source
@@ -266,20 +267,6 @@ def _base(registry: Registry, cartridge_id: str) -> Descriptor:
     ids = ", ".join(offer.id for offer in registry.offers if offer.pack is None) or "none"
     msg = f"no installed plugin offers the cartridge {cartridge_id!r}; they offer {ids}"
     raise NoRouteError(msg)
-
-
-def _model(registry: Registry, text: str) -> tuple[Path, str | None]:
-    """Give the model's path, and where it came from if that is a model spec."""
-    from cartridge_core.modelspec import FileSpec, ModelSpec  # noqa: PLC0415 -- few verbs need it
-    from cartridge_core.tasks import download_model  # noqa: PLC0415 -- few verbs need it
-
-    here = Path(text).expanduser()
-    if here.exists():
-        return here.absolute(), None
-    spec = ModelSpec.parse(text)
-    if isinstance(spec, FileSpec):
-        return spec.path, None
-    return download_model(registry, str(spec)).path, str(spec)
 
 
 def _golden(registry: Registry, base: str, model: Path, file: Path) -> Mapping[str, bytes]:

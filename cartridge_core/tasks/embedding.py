@@ -113,4 +113,13 @@ def embed_image(
 
 def _embeddings(result: Result) -> Embeddings:
     record = record_with(result, "vectors")
-    return Embeddings(cast("NDArray[np.float32]", record["vectors"]), record=record)
+    return Embeddings(_as_array(record["vectors"]), record=record)
+
+
+def _as_array(vectors: object) -> NDArray[np.float32]:
+    """Give an array; what came as JSON, from a library for one, is lists."""
+    if not (isinstance(vectors, list) and vectors and isinstance(vectors[0], list)):
+        return cast("NDArray[np.float32]", vectors)
+    import numpy as np
+
+    return np.asarray(vectors, np.float32)

@@ -288,6 +288,7 @@ REFUSED = [
     ),
     ("name-not-identifier", _with_arg(name="top-k"), "$.args[4].name", "Python identifier"),
     ("name-keyword", _with_arg(name="lambda"), "$.args[4].name", "Python identifier"),
+    ("name-debug", _with_arg(name="__debug__"), "$.args[4].name", "Python identifier"),
     ("pack-other-name", _with_arg(metadata={"pack": True}), "$.args[4].name", "model_spec"),
     ("pack-text", _with_arg(metadata={"pack": "yes"}), "$.args[4].metadata.pack", "true or"),
     ("scope-word", _with_arg(metadata={"scope": "load"}), "$.args[4].metadata.scope", '"open"'),

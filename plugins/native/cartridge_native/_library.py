@@ -1,4 +1,4 @@
-"""A library that exports the Cartridge ABI, called through ctypes; nothing else imports ctypes."""
+"""A library that exports the Cartridge ABI, called: handles, sessions, and results copied."""
 
 from __future__ import annotations
 
@@ -10,14 +10,21 @@ from cartridge_core.errors import (
     AbiMismatchError,
     BackendError,
     InvalidArgumentError,
-    LoadError,
     Status,
 )
 from cartridge_core.results import ResultKind
+from cartridge_native._binding import (
+    BUFFER_SIZE,
+    OPTIONS_SIZE,
+    REPORT_SIZE,
+    Buffer,
+    Options,
+    Report,
+    bind,
+)
 from cartridge_native.statuses import error_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 __all__ = ["MAX_BUFFER_BYTES", "Array", "Library", "NativeSession", "Raw"]
@@ -28,63 +35,10 @@ MAX_BUFFER_BYTES = 2**31 - 1
 _SMALL_BYTES = 2**16
 """Copying less than that takes less time than asking numpy where it is."""
 
-_MAJOR = 0
 _LONGEST = 2000
 """Characters that are kept of what a library says."""
 
 _KINDS = {int(kind): kind for kind in ResultKind}
-
-
-class _Report(ctypes.Structure):
-    _fields_ = (
-        ("size", ctypes.c_size_t),
-        ("ok", ctypes.c_int32),
-        ("detail", ctypes.c_char_p),
-    )
-
-
-class _Options(ctypes.Structure):
-    """``ctg_open_options``, and ``ctg_session_options`` too."""
-
-    _fields_ = (("size", ctypes.c_size_t), ("flags", ctypes.c_uint32))
-
-
-class _Buffer(ctypes.Structure):
-    _fields_ = (
-        ("size", ctypes.c_size_t),
-        ("data", ctypes.c_void_p),
-        ("len", ctypes.c_size_t),
-    )
-
-
-# The end of the last field, not sizeof, which counts padding.
-_REPORT_SIZE = _Report.detail.offset + _Report.detail.size
-_OPTIONS_SIZE = _Options.flags.offset + _Options.flags.size
-_BUFFER_SIZE = _Buffer.len.offset + _Buffer.len.size
-
-_HANDLE = ctypes.c_void_p
-_OUT = ctypes.POINTER(ctypes.c_void_p)
-_STATUS = ctypes.c_int32
-_BUFFERS = ctypes.POINTER(_Buffer)
-_OPTIONS = ctypes.POINTER(_Options)
-
-_FUNCTIONS: dict[str, tuple[object, list[object]]] = {
-    "ctg_descriptor_json": (ctypes.c_char_p, []),
-    "ctg_preflight": (_STATUS, [ctypes.c_char_p, ctypes.POINTER(_Report)]),
-    "ctg_open": (_STATUS, [ctypes.c_char_p, _OPTIONS, _OUT]),
-    "ctg_close": (_STATUS, [_HANDLE]),
-    "ctg_session_begin": (_STATUS, [_HANDLE, _OPTIONS, _OUT]),
-    "ctg_session_end": (_STATUS, [_HANDLE]),
-    "ctg_infer": (_STATUS, [_HANDLE, _BUFFERS, _OUT]),
-    "ctg_push": (_STATUS, [_HANDLE, _BUFFERS]),
-    "ctg_pull": (_STATUS, [_HANDLE, _OUT]),
-    "ctg_flush": (_STATUS, [_HANDLE]),
-    "ctg_cancel": (_STATUS, [_HANDLE]),
-    "ctg_result_get_kind": (ctypes.c_int32, [_HANDLE]),
-    "ctg_result_get_payload": (_STATUS, [_HANDLE, _BUFFERS]),
-    "ctg_result_release": (None, [_HANDLE]),
-    "ctg_last_error": (ctypes.c_char_p, [_HANDLE]),
-}
 
 
 class Array(Protocol):
@@ -123,35 +77,7 @@ class Library:
 
     def __init__(self, path: Path) -> None:
         self.name = path.name
-        try:
-            library = ctypes.CDLL(os.fspath(path))
-        except OSError as exc:
-            msg = f"{path}: the library cannot be loaded: {exc}"
-            raise LoadError(msg) from exc
-        self._check_version(library)
-        missing = [name for name in _FUNCTIONS if not hasattr(library, name)]
-        if missing:
-            msg = f"{self.name}: it does not export {', '.join(missing)}, which ABI 0.1 has"
-            raise AbiMismatchError(msg)
-        self.functions = {name: _bound(library, name) for name in _FUNCTIONS}
-
-    def _check_version(self, library: ctypes.CDLL) -> None:
-        try:
-            version_of = library.ctg_abi_version
-        except AttributeError as exc:
-            msg = f"{self.name}: it exports no ctg_abi_version, so it is no cartridge library"
-            raise AbiMismatchError(msg) from exc
-        version_of.restype, version_of.argtypes = ctypes.c_uint32, []
-        version = version_of()
-        if version == 0:
-            msg = f"{self.name}: ctg_abi_version returned 0: the library could not set itself up"
-            raise AbiMismatchError(msg)
-        if version >> 16 != _MAJOR:
-            msg = (
-                f"{self.name}: it speaks ABI {version >> 16}.{version & 0xFFFF}, and {_MAJOR}.x is "
-                "spoken here; take a build of it for that"
-            )
-            raise AbiMismatchError(msg)
+        self.functions = bind(path)
 
     def descriptor_json(self) -> bytes:
         """
@@ -177,7 +103,7 @@ class Library:
             CartridgeError: It could not look; ``CTG_E_PREFLIGHT`` is an answer.
         """
         call = "ctg_preflight"
-        report = _Report(size=_REPORT_SIZE)
+        report = Report(size=REPORT_SIZE)
         status = self.functions[call](os.fsencode(pack_dir), ctypes.byref(report))
         if status == Status.PREFLIGHT:
             return False, self.last_error(None)
@@ -192,7 +118,7 @@ class Library:
             CartridgeError: It failed.
         """
         call = "ctg_open"
-        out, options = ctypes.c_void_p(), _Options(size=_OPTIONS_SIZE)
+        out, options = ctypes.c_void_p(), Options(size=OPTIONS_SIZE)
         status = self.functions[call](
             os.fsencode(pack_dir), ctypes.byref(options), ctypes.byref(out)
         )
@@ -214,7 +140,7 @@ class Library:
             CartridgeError: It failed.
         """
         call = "ctg_session_begin"
-        out, options = ctypes.c_void_p(), _Options(size=_OPTIONS_SIZE)
+        out, options = ctypes.c_void_p(), Options(size=OPTIONS_SIZE)
         status = self.functions[call](cartridge, ctypes.byref(options), ctypes.byref(out))
         self.check(call, status, cartridge)
         return NativeSession(self, self._given(call, out))
@@ -255,10 +181,10 @@ class NativeSession:
             functions["ctg_result_get_payload"],
         )
         self._release = functions["ctg_result_release"]
-        self._input, self._output = _Buffer(size=_BUFFER_SIZE), _Buffer(size=_BUFFER_SIZE)
+        self._input, self._output = Buffer(size=BUFFER_SIZE), Buffer(size=BUFFER_SIZE)
         self._out = ctypes.c_void_p()
         # The same field seen as text: to set it takes no cast, and holds no copy.
-        self._text = ctypes.c_char_p.from_buffer(self._input, _Buffer.data.offset)
+        self._text = ctypes.c_char_p.from_buffer(self._input, Buffer.data.offset)
         self._input_ref = ctypes.byref(self._input)
         self._output_ref, self._out_ref = ctypes.byref(self._output), ctypes.byref(self._out)
 
@@ -373,13 +299,6 @@ class NativeSession:
 
     def _garbage(self, what: str) -> BackendError:
         return BackendError(f"{self._library.name} gave {what}")
-
-
-def _bound(library: ctypes.CDLL, name: str) -> Callable[..., int]:
-    function = getattr(library, name)
-    function.restype, function.argtypes = _FUNCTIONS[name]
-    bound: Callable[..., int] = function
-    return bound
 
 
 def _text(found: object) -> str:

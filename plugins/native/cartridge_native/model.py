@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cartridge_core.pack import Pack
     from cartridge_native._library import Library
 
-__all__ = ["Model", "preflight"]
+__all__ = ["Model", "coders_of", "preflight"]
 
 _MEASURED = frozenset({"performance", "quality"})
 """What is filled in after the library was built."""
@@ -56,7 +56,7 @@ class Model:
             CartridgeError: The library refused the pack.
         """
         library, descriptor, root = _load(pack)
-        coders = _coders(descriptor)
+        coders = coders_of(descriptor)
         return cls(library, library.open(root), coders)
 
     def begin(self, cap: str) -> Session:
@@ -88,7 +88,7 @@ def preflight(pack: Pack | None) -> PreflightReport:
         CartridgeError: As for `Model.open`.
     """
     library, descriptor, root = _load(pack)
-    _coders(descriptor)
+    coders_of(descriptor)
     ok, detail = library.preflight(root)
     required = "what the library asks of this machine"
     return PreflightReport((Check("library", ok, required=required, found=detail),))
@@ -129,8 +129,13 @@ def _compare(library: Library, stated: Descriptor) -> None:
         raise AbiMismatchError(msg)
 
 
-def _coders(descriptor: Descriptor) -> dict[str, tuple[Coder, Coder]]:
-    """Give what goes in and comes out by cap URN; without one, as the ports say."""
+def coders_of(descriptor: Descriptor) -> dict[str, tuple[Coder, Coder]]:
+    """
+    Give what goes in and comes out by cap URN; without one, as the ports say.
+
+    Raises:
+        AbiMismatchError: The descriptor declares what the ABI cannot carry.
+    """
     io = descriptor.io
     coders = {"": (coder_of(io.input, None, "io.input"), coder_of(io.output, None, "io.output"))}
     for cap in descriptor.caps:

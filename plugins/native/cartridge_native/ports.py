@@ -14,7 +14,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, Protocol, cast, runtime_checkable
 
 import attrs
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     Form = Literal["text", "json", "bytes", "array"]
 
-__all__ = ["Coder", "coder_of"]
+__all__ = ["Coder", "coder_of", "is_structured", "number_shape"]
 
 _STRUCTURED = ("record", "list", "bool", "integer", "numeric")
 _NUMBERS = {
@@ -50,6 +50,15 @@ _NUMBERS = {
     "uint64": "<u8",
 }
 """What numpy calls them, with their byte order and the bytes of one."""
+
+
+@runtime_checkable
+class _Numbers(Protocol):
+    """An array of numpy's, or one number of it; as lists they lose nothing."""
+
+    dtype: object
+
+    def tolist(self) -> object: ...
 
 
 @attrs.frozen(kw_only=True)
@@ -144,7 +153,7 @@ class Coder:
 
     def decode(self, payload: bytes) -> object:
         """
-        Give the value that a library's bytes stand for.
+        Give the value that bytes stand for: a library's output, or the input of an exported one.
 
         Raises:
             BackendError: They are not what the descriptor says.
@@ -157,7 +166,7 @@ class Coder:
             return thaw(read_json(payload, "$")) if self.form == "json" else payload.decode()
         except (InvalidArgumentError, UnicodeDecodeError) as exc:
             what = "JSON" if self.form == "json" else "a text in UTF-8"
-            msg = f"{self.where} is {what}, and the library gave something else: {exc}"
+            msg = f"{self.where} is {what}, and {self._giver} gave something else: {exc}"
             raise BackendError(msg) from exc
 
     def _decode_array(self, payload: bytes) -> NDArray[np.generic]:
@@ -166,10 +175,14 @@ class Coder:
         dtype, step = _dtype(self.number), self._step
         rows, rest = divmod(len(payload), step) if step else (0, len(payload))
         if rest or (None not in self.shape and rows != 1):
-            msg = f"{self.where} is {self}, and the library gave {len(payload)} bytes"
+            msg = f"{self.where} is {self}, and {self._giver} gave {len(payload)} bytes"
             raise BackendError(msg)
         shape = [rows if axis is None else axis for axis in self.shape]
         return np.frombuffer(payload, dtype).reshape(shape).copy()
+
+    @property
+    def _giver(self) -> str:
+        return "the host" if self.where == "io.input" else "the library"
 
     def seconds(self, count: int) -> float | None:
         """Give how long that many bytes of sound are; None where the port does not say its rate."""
@@ -208,9 +221,8 @@ def coder_of(port: Port, media: MediaUrn | None, where: str) -> Coder:
             raise AbiMismatchError(msg)
         rate_hz = port.sample_rate_hz
         return Coder(form="array", where=where, number=port.dtype, shape=shape, rate_hz=rate_hz)
-    is_structured = media is not None and any(media.has(marker) for marker in _STRUCTURED)
     forms: Mapping[str, Form] = {
-        "utf8": "json" if is_structured else "text",
+        "utf8": "json" if media is not None and is_structured(media) else "text",
         "json": "json",
         "bytes": "bytes",
     }
@@ -219,6 +231,16 @@ def coder_of(port: Port, media: MediaUrn | None, where: str) -> Coder:
         msg = f"{where}.dtype is {port.dtype!r}, which is not known here; known are {known}"
         raise AbiMismatchError(msg)
     return Coder(form=forms[port.dtype], where=where)
+
+
+def is_structured(media: MediaUrn) -> bool:
+    """Say whether a media URN stands for what JSON has besides text."""
+    return any(media.has(marker) for marker in _STRUCTURED)
+
+
+def number_shape(port: Port) -> tuple[int | None, ...] | None:
+    """Give the shape of a port of numbers; None where it has none, or other things."""
+    return port.shape if port.dtype in _NUMBERS else None
 
 
 @functools.cache
@@ -230,16 +252,18 @@ def _dtype(number: str) -> np.dtype[np.generic]:
 
 def _as_json(value: object) -> bytes:
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=_as_dict)
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=_as_plain)
     except (TypeError, ValueError, RecursionError) as exc:
         msg = f"a value of type {type(value).__name__} that JSON cannot carry: {exc}"
         raise InvalidArgumentError(msg, arg="value", rule="JSON") from exc
     return _utf8(text)
 
 
-def _as_dict(value: object) -> object:
+def _as_plain(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(cast("Mapping[str, object]", value))
+    if isinstance(value, _Numbers):
+        return value.tolist()
     msg = f"{type(value).__name__} is no JSON"
     raise TypeError(msg)
 

@@ -14,7 +14,7 @@ from cartridge_core.packmaking import make_own_pack
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["INCLUDE", "STRICT", "build", "described", "make_native_pack"]
+__all__ = ["INCLUDE", "STRICT", "build", "described", "library_of", "make_native_pack"]
 
 INCLUDE = Path(cartridge_native.__file__).parent / "include"
 STRICT = ["-Wall", "-Wextra", "-Werror", "-pedantic"]
@@ -26,6 +26,12 @@ def described(name: str) -> dict[str, object]:
     """Give the descriptor of a cartridge among the sources."""
     document: dict[str, object] = json.loads((_SOURCES / f"{name}.json").read_text())
     return document
+
+
+def library_of(pack: Path) -> Path:
+    """Give the library of a pack."""
+    (library,) = (pack / "artifacts" / "runtime").iterdir()
+    return library
 
 
 def build(name: str, descriptor: Mapping[str, object], target: Path, *flags: str) -> None:

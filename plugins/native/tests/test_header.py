@@ -13,7 +13,7 @@ import pytest
 
 from cartridge_core.errors import Status
 from cartridge_core.results import ResultKind
-from cartridge_native import _library
+from cartridge_native import _binding, _library
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,20 +55,20 @@ def test_header_compiles_without_a_warning(
     told = subprocess.run(
         [tmp_path / "program"], check=True, capture_output=True, text=True, timeout=60
     )
-    sizes = [_library._REPORT_SIZE, _library._OPTIONS_SIZE, _library._OPTIONS_SIZE]
-    expected = [*sizes, _library._BUFFER_SIZE, _library.MAX_BUFFER_BYTES, 1]
+    sizes = [_binding.REPORT_SIZE, _binding.OPTIONS_SIZE, _binding.OPTIONS_SIZE]
+    expected = [*sizes, _binding.BUFFER_SIZE, _library.MAX_BUFFER_BYTES, 1]
     assert told.stdout.split() == [str(number) for number in expected]
 
 
 def test_sizes_end_with_the_last_field() -> None:
     """Options end at 12 bytes, where `sizeof`, with its padding, is 16."""
-    assert (_library._OPTIONS_SIZE, ctypes.sizeof(_library._Options)) == (12, 16)
+    assert (_binding.OPTIONS_SIZE, ctypes.sizeof(_binding.Options)) == (12, 16)
 
 
 def test_header_declares_what_is_bound() -> None:
     """The functions are the sixteen, each once."""
     declared = re.findall(r"^CTG_API\s[^;]*?\b(ctg_\w+)\(", CODE, flags=re.MULTILINE)
-    assert sorted(declared) == sorted([*_library._FUNCTIONS, "ctg_abi_version"])
+    assert sorted(declared) == sorted([*_binding.FUNCTIONS, "ctg_abi_version"])
     assert len(declared) == 16
 
 

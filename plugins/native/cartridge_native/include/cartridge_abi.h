@@ -38,7 +38,8 @@
  *
  * Failures. Every call that can fail returns a ctg_status, and one that fails gives nothing: what
  * it would have put into `*out` is not looked at, and there is nothing to release. A partial
- * failure is a failure.
+ * failure is a failure. NULL is CTG_E_INVALID_ARG for every handle and pointer of which nothing
+ * else is said. Of a call that breaks two rules either may be told.
  *
  * Ownership. What the host passes in is borrowed for that call. What the library returns is its
  * own; a ctg_result alone is given away, and goes back by ctg_result_release, once.

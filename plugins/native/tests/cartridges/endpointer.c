@@ -93,6 +93,8 @@ ctg_status ctg_open(const char *pack_dir, const ctg_open_options *opts, ctg_cart
 
 ctg_status ctg_close(ctg_cartridge *cartridge)
 {
+    if (cartridge == NULL)
+        return CTG_E_INVALID_ARG;
     free(cartridge);
     return CTG_OK;
 }
@@ -150,6 +152,8 @@ ctg_status ctg_push(ctg_session *session, const ctg_buffer *chunk)
         return fail(&session->failed, CTG_E_INVALID_ARG, "a chunk must be given");
     if (chunk->size < (size_t)CTG_SIZE_BUFFER)
         return fail(&session->failed, CTG_E_ABI_MISMATCH, "the buffer is smaller than 0.1's");
+    if (chunk->len > CTG_MAX_BUFFER_BYTES || (chunk->data == NULL && chunk->len > 0))
+        return fail(&session->failed, CTG_E_INVALID_ARG, "the chunk is NULL or too long");
     if (chunk->len == 0)
         return CTG_OK;
     more = realloc(session->waiting, session->waiting_len + chunk->len);

@@ -73,6 +73,8 @@ ctg_status ctg_open(const char *pack_dir, const ctg_open_options *opts, ctg_cart
 
 ctg_status ctg_close(ctg_cartridge *cartridge)
 {
+    if (cartridge == NULL)
+        return CTG_E_INVALID_ARG;
     free(cartridge);
     return CTG_OK;
 }
@@ -92,6 +94,8 @@ ctg_status ctg_session_begin(ctg_cartridge *cartridge, const ctg_session_options
 
 ctg_status ctg_session_end(ctg_session *session)
 {
+    if (session == NULL)
+        return CTG_E_INVALID_ARG;
     free(session);
     return CTG_OK;
 }
@@ -124,6 +128,8 @@ ctg_status ctg_infer(ctg_session *session, const ctg_buffer *input, ctg_result *
         return fail(&session->failed, CTG_E_INVALID_ARG, "input and out must be given");
     if (input->size < (size_t)CTG_SIZE_BUFFER)
         return fail(&session->failed, CTG_E_ABI_MISMATCH, "the buffer is smaller than 0.1's");
+    if (input->len > CTG_MAX_BUFFER_BYTES || (input->data == NULL && input->len > 0))
+        return fail(&session->failed, CTG_E_INVALID_ARG, "the input is NULL or too long");
     if (input->len % sizeof(float) != 0)
         return fail(&session->failed, CTG_E_INVALID_ARG, "the input ends inside a sample");
     frames = input->len / sizeof(float) / FRAME;
