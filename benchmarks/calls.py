@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks import isolated
 from benchmarks.backend import Answering, AnsweringWithModel, Counting
-from benchmarks.measuring import difference, interleave, sampler
+from benchmarks.measuring import difference, interleave, on_one_core, sampler
 from benchmarks.nothing import answer, count
 from benchmarks.rows import Row
 from cartridge_core.testing import registry_of
@@ -33,6 +33,7 @@ _ANSWER = 'cap:answer;in="media:enc=utf-8";out="media:record"'
 _COUNT = 'cap:count;in="media:integer;numeric";out="media:piece"'
 _PIECES = 1000
 _MODEL_FILES = 12
+_OVER = "over the backend's own function"
 
 
 def measure(effort: Effort) -> Iterator[Row]:
@@ -40,14 +41,20 @@ def measure(effort: Effort) -> Iterator[Row]:
     with registry_of(Answering()) as registry:
         yield _infer(registry, effort)
         yield _call("registry.call, resident", registry, effort)
+        with on_one_core():
+            yield _call("registry.call, resident, on one core", registry, effort)
     with registry_of(AnsweringWithModel()) as registry, _model() as folder:
         name = f"registry.call, resident, a model of {_MODEL_FILES} files"
-        yield _call(name, registry, effort, model_spec=folder)
+        note = f"{_OVER}; one stat a file is what identity costs"
+        yield _call(name, registry, effort, model_spec=folder, budget=None, note=note)
     with registry_of(Counting()) as registry:
         yield _stream("registry.stream, per event", registry, _EVENT_S, effort)
     with registry_of(isolated, isolation="process") as registry:
         yield _call("registry.call, in a process", registry, effort, budget=_PROCESS_CALL_S)
         yield _stream("registry.stream, in a process", registry, _PROCESS_EVENT_S, effort)
+    with on_one_core(), registry_of(isolated, isolation="process") as registry:
+        name = "registry.call, in a process, on one core"
+        yield _call(name, registry, effort, budget=_PROCESS_CALL_S)
 
 
 def _infer(registry: Registry, effort: Effort) -> Row:
@@ -61,12 +68,23 @@ def _call(
     effort: Effort,
     *,
     model_spec: Path | None = None,
-    budget: float = _CALL_S,
+    budget: float | None = _CALL_S,
+    note: str = _OVER,
 ) -> Row:
-    return _over(name, lambda: registry.call(_ANSWER, _TEXT, model_spec=model_spec), budget, effort)
+    def ours() -> object:
+        return registry.call(_ANSWER, _TEXT, model_spec=model_spec)
+
+    return _over(name, ours, budget, effort, note=note)
 
 
-def _over(name: str, ours: Callable[[], object], budget: float, effort: Effort) -> Row:
+def _over(
+    name: str,
+    ours: Callable[[], object],
+    budget: float | None,
+    effort: Effort,
+    *,
+    note: str = _OVER,
+) -> Row:
     turns = [sampler(ours, effort), sampler(lambda: answer(_TEXT), effort)]
     rounds = interleave(turns, effort)
     return Row(
@@ -74,7 +92,7 @@ def _over(name: str, ours: Callable[[], object], budget: float, effort: Effort) 
         name,
         measured=difference(rounds),
         budget=budget,
-        note="over the backend's own function",
+        note=note,
         samples=rounds,
     )
 

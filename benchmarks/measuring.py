@@ -6,8 +6,11 @@ import contextlib
 import gc
 import itertools
 import math
+import os
 import statistics
+import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
@@ -15,7 +18,17 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["FULL", "QUICK", "Effort", "difference", "interleave", "ratio", "sampler", "seconds"]
+__all__ = [
+    "FULL",
+    "QUICK",
+    "Effort",
+    "difference",
+    "interleave",
+    "on_one_core",
+    "ratio",
+    "sampler",
+    "seconds",
+]
 
 
 @attrs.frozen
@@ -40,6 +53,31 @@ def seconds(work: Callable[[], object], runs: int = 1) -> float:
         for _ in itertools.repeat(None, runs):
             work()
         return (time.perf_counter() - start) / runs
+
+
+@contextlib.contextmanager
+def on_one_core() -> Iterator[None]:
+    """
+    Keep every thread of this process on one core, where the system can (Linux).
+
+    A thread that wakes on another core finds its caches cold, and one core of a virtual machine
+    may be slower than the other for minutes: neither is what two contenders are compared by.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    cores = os.sched_getaffinity(0)
+    _keep_on({min(cores)})
+    try:
+        yield
+    finally:
+        _keep_on(cores)
+
+
+def _keep_on(cores: set[int]) -> None:
+    for thread in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(ProcessLookupError):  # it has ended since
+            os.sched_setaffinity(int(thread.name), cores)
 
 
 @contextlib.contextmanager
