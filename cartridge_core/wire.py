@@ -75,7 +75,7 @@ def encode(
         InvalidArgumentError: Something among them cannot cross, or is too large.
     """
     text, buffers = pack(values, names)
-    sizes = [len(buffer) for buffer in buffers]
+    sizes = [len(buffer) for buffer in buffers] if buffers else []
     header = f'["{kind}",{number},{text},{sizes}]'.encode("utf-8", "surrogatepass")
     if len(header) > MAX_HEADER_BYTES:
         rule = f"texts, lists and numbers of at most {MAX_HEADER_BYTES} bytes"
@@ -116,9 +116,9 @@ class Receiver:
         self._begin = self._end = 0
         self._partial: _Partial | None = None
 
-    def receive(self) -> list[Frame]:
+    def receive(self) -> Frame:
         """
-        Give all frames that are there; wait for one where there is none.
+        Give the next frame; wait for it where it is not there.
 
         Raises:
             MalformedError: What came is no frame; nothing that follows can be understood.
@@ -127,19 +127,13 @@ class Receiver:
 
             OSError: The stream fails; where it only has nothing now, this may be called again.
         """
-        frames: list[Frame] = []
-        if self._begin == self._end and self._partial is None:
+        if self._begin == self._end:
             self._fill()
         while True:
             frame = self._next() if self._partial is None else self._complete(self._partial)
             if frame is not None:
-                frames.append(frame)
-                if self._begin == self._end:
-                    return frames
-            elif frames:
-                return frames
-            else:
-                self._fill()
+                return frame
+            self._fill()
 
     def _next(self) -> Frame | None:
         """Give the next frame; None where it is not all there."""
@@ -155,8 +149,7 @@ class Receiver:
             return None
         begin = self._begin + _LENGTH.size
         self._begin = begin + length
-        text = _decoded(self._chunk[begin : self._begin])
-        kind, number, values, sizes = _read_header(text)
+        text, kind, number, values, sizes = _read_header(self._chunk[begin : self._begin])
         if not sizes and MARK not in text:
             if text.count("[") + text.count("{") > MAX_NESTING:
                 check_depth(values)
@@ -237,15 +230,13 @@ def _room(size: int) -> bytearray | mmap.mmap:
         raise MalformedError(msg) from exc
 
 
-def _decoded(data: memoryview) -> str:
+def _read_header(data: memoryview) -> tuple[str, str, int, list[object], list[int]]:
+    """Give a header as text, and its parts."""
     try:
-        return str(data, "utf-8", "surrogatepass")
+        text = str(data, "utf-8", "surrogatepass")
     except UnicodeDecodeError as exc:
         msg = f"a header that is no text: {bytes(data[:60])!a}"
         raise MalformedError(msg) from exc
-
-
-def _read_header(text: str) -> tuple[str, int, list[object], list[int]]:
     try:
         header, end = _loads(text)
     except (ValueError, RecursionError) as exc:
@@ -256,7 +247,7 @@ def _read_header(text: str) -> tuple[str, int, list[object], list[int]]:
         kind, number, values, sizes = header
         is_right = type(kind) is str and type(number) is int and 0 <= number < _END
         if is_right and type(values) is list and type(sizes) is list:
-            return kind, number, values, _read_sizes(sizes) if sizes else sizes
+            return text, kind, number, values, _read_sizes(sizes) if sizes else sizes
     msg = f"a header that is not [kind, number, values, sizes]: {text[:60]!a}"
     raise MalformedError(msg)
 

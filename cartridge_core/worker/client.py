@@ -113,6 +113,13 @@ class Worker:
         """Give a message about how it did, with the last lines that it wrote to stderr."""
         return self._process.told(how)
 
+    def death(self) -> CartridgeDiedError:
+        """Say how it ended, once that is known."""
+        process = self._process
+        process.wait(_TELL_S)
+        msg = process.told(self._why or process.end_text)
+        return CartridgeDiedError(msg, exit_status=process.exit_status, stderr=process.stderr)
+
     def on_death(self, tell: Callable[[], None]) -> None:
         """
         Have something called when the process has ended without `end`; at once if it has.
@@ -268,10 +275,7 @@ class Worker:
             self._refuse(exc)
         else:
             self._lose()
-        process = self._process
-        process.wait(_TELL_S)
-        msg = process.told(self._why or process.end_text)
-        return CartridgeDiedError(msg, exit_status=process.exit_status, stderr=process.stderr)
+        return self.death()
 
     def _help(self, job: Callable[[], None]) -> None:
         try:

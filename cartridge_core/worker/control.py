@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING
 
@@ -60,11 +61,11 @@ class Control:
         else:
             self._line.send(frame, lane)
 
-    def ping(self, number: int, timeout_s: float) -> bool:
-        """Ask for a sign of life; say whether it came in time."""
+    def ping(self, number: int, timeout_s: float, kind: str = "ping", *values: object) -> bool:
+        """Ask for a sign of life, or say something that is answered by one; say if it came."""
         pong = self._pings[number] = threading.Event()
         # Sending may wait for a process that reads nothing, and this must not.
-        self._run(lambda: self._line.send(encode("ping", number)))
+        self._run(lambda: self._line.send(encode(kind, number, values)))
         try:
             return not self._is_over and pong.wait(timeout_s) and not self._is_over
         finally:
@@ -79,7 +80,7 @@ class Control:
 
     def read(self) -> None:
         """
-        Take what is there.
+        Take all that is there.
 
         Raises:
             MalformedError: It must not be there.
@@ -88,12 +89,9 @@ class Control:
 
             OSError: It has hung up.
         """
-        try:
-            frames = self._line.receive()
-        except BlockingIOError:
-            return
-        for frame in frames:
-            self._take(frame)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self._take(self._line.receive())
 
     def _take(self, frame: Frame) -> None:
         kind, number, values = frame

@@ -26,6 +26,9 @@ T = TypeVar("T")
 _AHEAD = 8
 """How many results a session may be asked for at once."""
 
+_LEVELS_S = 1.0
+"""How long a process may take to hear of other levels; one that hangs hears of them later."""
+
 _log = logging.getLogger("cartridge")
 
 
@@ -105,7 +108,8 @@ class Conversation:
         level = _log.getEffectiveLevel()
         if level != self._level:
             self._level = level
-            self.tell("levels", 0, levels())
+            # Known to the process before anything is asked of it over another line.
+            self._control.ping(next(self._numbers), _LEVELS_S, "levels", levels())
         lane = self._lanes.take()
         number = next(self._numbers)
         held = Held(number, context, lane, partial(self.tell, "cancel", number))

@@ -30,9 +30,6 @@ class Held:
         is_flushed: Whether its session takes no more input: results may be made ahead.
         question: The number of the last question for results.
         owed: How many more answers to that may come.
-        put_off: What its session begins with, which goes along with its only input; None where it
-            has begun.
-        is_ended: Whether the process has ended its session already.
     """
 
     def __init__(self, number: int, context: Context, lane: Lane, stop: Callable[[], None]) -> None:
@@ -45,8 +42,6 @@ class Held:
         self.is_flushed = False
         self.question = 0
         self.owed = 0
-        self.put_off: list[object] | None = None
-        self.is_ended = False
         self._blocks: dict[int, contextlib.AbstractContextManager[None]] = {}
         context.on_cancel(self.cancel)
 

@@ -31,6 +31,10 @@ __all__ = ["Hooks", "Send"]
 Send: TypeAlias = "Callable[[list[Buffer]], None]"
 """Sends a frame to the host."""
 
+_Fields: TypeAlias = dict[str, object]
+_Opening: TypeAlias = tuple[int, str, object, _Fields, bool]
+_Beginning: TypeAlias = tuple[int, int, str, _Fields, bool]
+
 _log = logging.getLogger("cartridge.worker")
 
 _LONG_S = 1.0
@@ -160,19 +164,17 @@ class Hooks:
         return [binding.has_cancel]
 
     def _preflight(self, _: Send, values: list[object]) -> list[object]:
-        cartridge_id, path, options = values
-        report = self._plugin.preflight(str(cartridge_id), _pack(path), _fields(options))
+        cartridge_id, path, options = cast("tuple[str, object, _Fields]", values)
+        report = self._plugin.preflight(cartridge_id, _pack(path), options)
         return [as_plain(report)]
 
     def _open(self, send: Send, values: list[object]) -> list[object]:
-        number, cartridge_id, path, options, offline = values
-        context = self._begin_context(_int(number), send, offline=bool(offline))
+        number, cartridge_id, path, options, offline = cast("_Opening", values)
+        context = self._begin_context(number, send, offline=offline)
         try:
-            self._handles[number] = self._plugin.open(
-                str(cartridge_id), _pack(path), _fields(options), context
-            )
+            self._handles[number] = self._plugin.open(cartridge_id, _pack(path), options, context)
         finally:
-            self._end_context(_int(number))
+            self._end_context(number)
         return []
 
     def _close(self, _: Send, values: list[object]) -> list[object]:
@@ -180,21 +182,27 @@ class Hooks:
         return []
 
     def _begin(self, send: Send, values: list[object]) -> list[object]:
-        number, handle, cap, parameters, offline = values
-        context = self._begin_context(_int(number), send, offline=bool(offline))
-        try:
-            own = self._plugin.session_begin(
-                self._handles[handle], str(cap), _fields(parameters), context
-            )
-        except BaseException:
-            self._end_context(_int(number))
-            raise
-        self._sessions[number] = _Session(own, context)
+        self._begin_session(send, *cast("_Beginning", values))
         return []
 
+    def _begin_session(
+        self, send: Send, number: int, handle: int, cap: str, parameters: _Fields, offline: bool
+    ) -> _Session:
+        context = self._begin_context(number, send, offline=offline)
+        try:
+            own = self._plugin.session_begin(self._handles[handle], cap, parameters, context)
+        except BaseException:
+            self._end_context(number)
+            raise
+        session = self._sessions[number] = _Session(own, context)
+        return session
+
     def _end(self, _: Send, values: list[object]) -> list[object]:
-        number = _int(values[0])
-        session = self._session(number)
+        (number,) = cast("tuple[int]", values)
+        self._end_session(number, self._session(number))
+        return []
+
+    def _end_session(self, number: int, session: _Session) -> None:
         # What it says from here on goes nowhere; that it is cancelled it still hears.
         session.context.close()
         with session.cancelling:
@@ -203,7 +211,6 @@ class Hooks:
             self._plugin.session_end(session.own)
         finally:
             del self._contexts[number]
-        return []
 
     def _infer(self, _: Send, values: list[object]) -> list[object]:
         number, value = values
@@ -212,16 +219,16 @@ class Hooks:
     def _infer_once(self, send: Send, values: list[object]) -> list[object]:
         """Begin a session, infer, and end it; a part that takes long is a sign of life."""
         *begin, value = values
+        number, *_ = beginning = cast("_Beginning", begin)
         began_s = time.monotonic()
-        self._begin(send, begin)
+        session = self._begin_session(send, *beginning)
         try:
-            context = self._session(begin[0]).context
-            began_s = _sign(context, began_s)
-            given = self._infer(send, [begin[0], value])
-            _sign(context, began_s)
+            began_s = _sign(session.context, began_s)
+            result = self._plugin.infer(session.own, value)
+            _sign(session.context, began_s)
         finally:
-            self._end(send, begin[:1])
-        return given
+            self._end_session(number, session)
+        return pack_result(result)
 
     def _push(self, _: Send, values: list[object]) -> list[object]:
         number, chunk = values
@@ -272,11 +279,3 @@ def _sign(context: HostedContext, since_s: float) -> float:
 
 def _pack(path: object) -> Pack | None:
     return None if path is None else Pack.from_path(str(path))
-
-
-def _fields(value: object) -> dict[str, object]:
-    return cast("dict[str, object]", value)
-
-
-def _int(value: object) -> int:
-    return cast("int", value)

@@ -45,10 +45,16 @@ class HostedContext(Context):
         *,
         offline: bool,
     ) -> None:
-        super().__init__(self._tell, _HostedPeer(number, peers), offline=offline)
+        super().__init__(self._tell, offline=offline)
         self._number = number
         self._send = send
+        self._peers = peers
         self._keys = itertools.count(1)
+
+    @property
+    def peer(self) -> _HostedPeer:
+        """The host, which knows other cartridges."""
+        return _HostedPeer(self._number, self._peers)
 
     def sign(self) -> None:
         """Show a sign of life and say nothing."""

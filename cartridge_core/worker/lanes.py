@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections import deque
 from typing import TYPE_CHECKING, TypeVar
 
 from cartridge_core.packing import MalformedError
@@ -36,9 +35,9 @@ class Lane:
     def __init__(self, sock: socket.socket, where: str) -> None:
         self.sock = sock
         self.asking = threading.Lock()
+        self.is_over = False
         self._where = where
         self._receive = Receiver(sock.recv_into).receive
-        self._frames: deque[Frame] = deque()
 
     def ask(
         self,
@@ -70,14 +69,17 @@ class Lane:
             Exception: What was raised there.
         """
         pieces = encode(kind, number, values, names)
-        with self.asking:
-            try:
-                send_frame(self.sock, pieces)
-            except OSError as exc:
-                raise LineError from exc
-            if held is not None and not held.is_known:
-                held.begin()
-            return self._answer(number, read, held)
+        try:
+            with self.asking:
+                try:
+                    send_frame(self.sock, pieces)
+                except OSError as exc:
+                    raise LineError from exc
+                if held is not None and not held.is_known:
+                    held.begin()
+                return self._answer(number, read, held)
+        finally:
+            self._close_if_over()
 
     def wait(self, number: int, read: Callable[[list[object]], T], held: Held) -> T:
         """
@@ -88,27 +90,30 @@ class Lane:
             read: Makes the answer of the values that come.
             held: The context it is about.
         """
-        with self.asking:
-            return self._answer(number, read, held)
+        try:
+            with self.asking:
+                return self._answer(number, read, held)
+        finally:
+            self._close_if_over()
+
+    def _close_if_over(self) -> None:
+        """Do what `Lanes.close` could not while somebody asked."""
+        if self.is_over:
+            self.sock.close()
 
     def _answer(self, number: int, read: Callable[[list[object]], T], held: Held | None) -> T:
         while True:
-            frame = self._next()
+            try:
+                frame = self._receive()
+            except (EOFError, OSError) as exc:
+                self.sock.close()
+                raise LineError from exc
             kind, whose, values = frame
             if whose == number and kind == "done":
                 return read(values)
             if whose == number and kind == "failed":
                 raise unpack_error(values[0] if values else None, self._where)
             _hear(frame, number, held)
-
-    def _next(self) -> Frame:
-        while not self._frames:
-            try:
-                self._frames += self._receive()
-            except (EOFError, OSError) as exc:
-                self.sock.close()
-                raise LineError from exc
-        return self._frames.popleft()
 
 
 _LATE = ("said", "done", "failed")
@@ -177,6 +182,7 @@ class Lanes:
     def close(self) -> None:
         """Close all after `hang_up`; who still reads what has come closes his by himself."""
         for lane in self._all:
+            lane.is_over = True
             if lane.asking.acquire(blocking=False):
                 lane.sock.close()
                 lane.asking.release()

@@ -94,9 +94,9 @@ class Peers:
 
     def end(self, held: Held) -> None:
         """Close what a context that ends has left open."""
-        left = [number for number, call in list(self._calls.items()) if call.held is held]
-        for number in left:
-            self._close(number)
+        for number, call in list(self._calls.items()):
+            if call.held is held:
+                self._close(number)
 
     def end_all(self) -> None:
         """Close everything: the process is gone."""

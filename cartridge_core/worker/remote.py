@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from typing import TYPE_CHECKING, cast
 
-from cartridge_core.errors import ActivityTimeoutError, CartridgeDiedError
+import attrs
+
 from cartridge_core.hookspecs import hookimpl
 from cartridge_core.packing import MalformedError
 from cartridge_core.reports import PreflightReport
 from cartridge_core.worker.plain import from_plain, unpack_result
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from cartridge_core.context import Context
     from cartridge_core.descriptor import Descriptor
@@ -26,6 +25,21 @@ __all__ = ["RemotePlugin", "remote_plugin"]
 _OPEN_NAMES = ("number", "cartridge_id", "pack", "options")
 _BEGIN_NAMES = ("number", "handle", "cap", "parameters", "offline")
 _ONCE_NAMES = (*_BEGIN_NAMES, "value")
+
+
+@attrs.define(eq=False)
+class _Once:
+    """
+    A session for one input alone, which begins and ends in the process along with it.
+
+    A process that is asked once has to wake up once.
+    """
+
+    handle: int
+    cap: str
+    parameters: Mapping[str, object]
+    context: Context
+    number: int = 0
 
 
 def remote_plugin(
@@ -79,38 +93,10 @@ class RemotePlugin:
         held = self._worker.hold(context)
         try:
             values = [held.number, cartridge_id, _path(pack), options, context.offline]
-            with self._limited(cartridge_id, pack, context):
-                self._worker.ask(
-                    "open", values, _nothing, names=_OPEN_NAMES, held=held, undo="close"
-                )
+            self._worker.ask("open", values, _nothing, names=_OPEN_NAMES, held=held, undo="close")
         finally:
             self._worker.let_go(held)
         return held.number
-
-    @contextlib.contextmanager
-    def _limited(self, cartridge_id: str, pack: Pack | None, context: Context) -> Iterator[None]:
-        """End the process where a load by hand takes too long: no call's clock counts it."""
-        if context.activity is not None:
-            yield
-            return
-        own = None if pack is None else pack.descriptor
-        limit_s = (own or self._descriptor(cartridge_id)).load_timeout_s
-        why = f"loading {cartridge_id} has not ended within its limit of {limit_s:g} s"
-        timer = threading.Timer(limit_s, self._worker.kill, [why])
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        except CartridgeDiedError as exc:
-            if why not in str(exc):
-                raise
-            msg = f"{why}; where that is too early, the cartridge has to allow itself more"
-            raise ActivityTimeoutError(msg) from exc
-        finally:
-            timer.cancel()
-
-    def _descriptor(self, cartridge_id: str) -> Descriptor:
-        return next(one for one in self._descriptors if one.id == cartridge_id)
 
     @hookimpl
     def cartridge_close(self, handle: int) -> None:
@@ -121,18 +107,12 @@ class RemotePlugin:
     @hookimpl
     def cartridge_session_begin(
         self, handle: int, cap: str, parameters: Mapping[str, object], context: Context
-    ) -> int:
-        """
-        Begin a session there.
-
-        Where it is for one input alone, and nobody looks on, this goes along with the input: a
-        process that is asked once has to wake up once.
-        """
+    ) -> int | _Once:
+        """Begin a session there; where nobody looks on, one for one input is put off."""
+        if context.once and not self._is_watched:
+            return _Once(handle, cap, parameters, context)
         held = self._worker.hold(context)
         values = [held.number, handle, cap, parameters, context.offline]
-        if context.once and not self._is_watched:
-            held.put_off = values
-            return held.number
         try:
             self._worker.ask(
                 "session_begin",
@@ -148,28 +128,38 @@ class RemotePlugin:
         return held.number
 
     @hookimpl
-    def cartridge_session_end(self, session: int) -> None:
+    def cartridge_session_end(self, session: int | _Once) -> None:
         """End it there; one whose process is gone has ended."""
+        if isinstance(session, _Once):
+            return
         held = self._worker.held(session)
         try:
             if held is not None and held.owed:
                 held.cancel()  # or its end would wait for what nobody wants any more
-            has_begun = held is None or not (held.put_off or held.is_ended)
-            if has_begun and self._worker.is_alive:
+            if self._worker.is_alive:
                 self._worker.ask("session_end", [session], _nothing, held=held)
         finally:
             self._worker.let_go(held)
 
     @hookimpl
-    def cartridge_infer(self, session: int, value: object) -> Result:
+    def cartridge_infer(self, session: int | _Once, value: object) -> Result:
         """Have it infer."""
+        if isinstance(session, _Once):
+            return self._infer_once(session, value)
         held = self._worker.held(session)
-        if held is not None and held.put_off is not None:
-            values, held.put_off, held.is_ended = [*held.put_off, value], None, True
-            return self._worker.ask("infer_once", values, _result, names=_ONCE_NAMES, held=held)
         return self._worker.ask(
-            "infer", [session, value], _result, names=("session", "value"), held=held
+            "infer", [session, value], unpack_result, names=("session", "value"), held=held
         )
+
+    def _infer_once(self, session: _Once, value: object) -> Result:
+        context = session.context
+        held = self._worker.hold(context)
+        session.number = number = held.number
+        values = [number, session.handle, session.cap, session.parameters, context.offline, value]
+        try:
+            return self._worker.ask("infer_once", values, unpack_result, _ONCE_NAMES, held)
+        finally:
+            self._worker.let_go(held)
 
     @hookimpl
     def cartridge_push(self, session: int, chunk: object) -> None:
@@ -196,9 +186,10 @@ class RemotePlugin:
 
 class _RemotePluginWithCancel(RemotePlugin):
     @hookimpl
-    def cartridge_cancel(self, session: int) -> None:
+    def cartridge_cancel(self, session: int | _Once) -> None:
         """Have it called there, and do not wait for it: the process may hang."""
-        self._worker.tell("cancel_hook", session)
+        number = session.number if isinstance(session, _Once) else session
+        self._worker.tell("cancel_hook", number)
 
 
 def _path(pack: Pack | None) -> str | None:
@@ -217,10 +208,6 @@ def _report(values: list[object]) -> PreflightReport:
             return cast("PreflightReport", from_plain(PreflightReport, report))
     msg = f"{str(values)[:60]!a} where a report is expected"
     raise MalformedError(msg)
-
-
-def _result(values: list[object]) -> Result:
-    return unpack_result(values)
 
 
 def _result_or_none(values: list[object]) -> Result | None:

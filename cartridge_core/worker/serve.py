@@ -77,8 +77,7 @@ class Server:
         """
         with contextlib.suppress(EOFError, OSError):
             while True:
-                for frame in self._line.receive():
-                    self._take(frame)
+                self._take(self._line.receive())
         return not self._active
 
     def _take(self, frame: Frame) -> None:
@@ -92,6 +91,7 @@ class Server:
             self._peers.take(number, values)
         elif kind == "levels":
             set_levels(cast("dict[str, int]", values[0]))
+            self._line.send(encode("pong", number))
         elif kind in {"cancel", "cancel_hook"}:
             # What a plugin does then may take long.
             self._threads.run(partial(self._hooks.cancel, kind, number))
@@ -101,15 +101,15 @@ class Server:
         log_to(lane.send)
         with contextlib.closing(lane), contextlib.suppress(EOFError, OSError):
             while True:
-                for kind, number, values in lane.receive():
-                    self._active.add(number)
-                    left = cast("int", values[1]) if kind == "pull" else 1
-                    while left:
-                        given, frame = self._answer_to(lane, kind, number, values)
-                        lane.send(frame)
-                        # After an error or the last result there is no other answer.
-                        left = left - 1 if given else 0
-                    self._active.discard(number)
+                kind, number, values = lane.receive()
+                self._active.add(number)
+                left = cast("int", values[1]) if kind == "pull" else 1
+                while left:
+                    given, frame = self._answer_to(lane, kind, number, values)
+                    lane.send(frame)
+                    # After an error or the last result there is no other answer.
+                    left = left - 1 if given else 0
+                self._active.discard(number)
 
     def _answer_to(
         self, lane: _Lane, kind: str, number: int, values: list[object]

@@ -34,7 +34,7 @@ def crossed(error, *, trace=False):
         room[: len(data)] = data
         return len(data)
 
-    (_, _, (before, packed)) = Receiver(receive_into).receive()[0]
+    (_, _, (before, packed)) = Receiver(receive_into).receive()
     assert before == "x"
     return unpack_error(packed, "in the process of x")
 
