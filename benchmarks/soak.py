@@ -18,7 +18,13 @@ import attrs
 # In place of this folder, whose module names are nobody's top-level names.
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from cartridge_core import CancelledError, CartridgeError, InvalidArgumentError, Registry  # noqa: E402 -- found by the line above
+from cartridge_core import (  # noqa: E402 -- found by the line above
+    CancelledError,
+    CartridgeError,
+    InvalidArgumentError,
+    LoadState,
+    Registry,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +33,16 @@ if TYPE_CHECKING:
 
 _CALLERS = 8
 _KILL_EVERY_S = (1.0, 6.0)
+_KILL_LOADING = 0.2
+"""How often a kill may meet a process that loads."""
+
+_ANSWER_WITHIN_S = 30.0
+"""How long at most a kill waits for a right answer after the one before: on a slow machine nothing
+would ever come up."""
+
+_PAUSE_S = 0.5
+"""How long at most a caller waits after an error before he asks again."""
+
 _CANCEL_WITHIN_S = 0.3
 _EMBED = 'cap:generate-embeddings;in="media:enc=utf-8"'
 _WRITE = "cap:llm;llm-inference;ml-model"
@@ -73,6 +89,7 @@ class _Run:
         self.counts: collections.Counter[str] = collections.Counter()
         self.lost: list[str] = []
         self.over = threading.Event()
+        self._has_answered = threading.Event()
         self._lock = threading.Lock()
         self._seed = seed
         self._jobs = [*self._embeddings(), *self._answers()]
@@ -90,12 +107,17 @@ class _Run:
                     self.lost.append(f"{kind}: {type(exc).__name__}: {exc}")
             with self._lock:
                 self.counts[outcome] += 1
+            if outcome == "right":
+                self._has_answered.set()
 
     def kill_until_over(self) -> None:
         """Kill a process now and then."""
         chance = random.Random(self._seed - 1)  # noqa: S311 -- nothing is kept secret
         while not self.over.wait(chance.uniform(*_KILL_EVERY_S)):
-            pids = [one.pid for one in self.registry.loaded() if one.pid is not None]
+            loaded = [one for one in self.registry.loaded() if one.pid is not None]
+            if chance.random() > _KILL_LOADING:
+                loaded = [one for one in loaded if one.state is not LoadState.LOADING]
+            pids = [one.pid for one in loaded if one.pid is not None]
             if pids:
                 try:
                     os.kill(chance.choice(pids), signal.SIGKILL)
@@ -103,6 +125,8 @@ class _Run:
                     continue
                 with self._lock:
                     self.counts["kills"] += 1
+                self._has_answered.clear()
+                self._has_answered.wait(_ANSWER_WITHIN_S)
 
     def _call(self, chance: random.Random, kind: str) -> str:
         job = chance.choice(self._jobs)
@@ -117,6 +141,7 @@ class _Run:
         except InvalidArgumentError:
             return "refused" if kind == "bad" else _unexpected("a refusal")
         except CartridgeError as exc:
+            self.over.wait(chance.uniform(0, _PAUSE_S))
             return type(exc).__name__
         if kind == "bad":
             return _unexpected("an answer to bad input")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Self
 
-from cartridge_core.errors import CancelledError
+from cartridge_core.errors import CancelledError, InvalidArgumentError
 from cartridge_core.phases import Event
 from cartridge_core.results import Result, ResultKind
 from cartridge_core.threads import END, End, check_process
@@ -17,7 +17,20 @@ if TYPE_CHECKING:
     from cartridge_core.progress import Log, Progress
     from cartridge_core.routing import Route
 
-__all__ = ["Call", "Event"]
+__all__ = ["Call", "Event", "check_listener"]
+
+
+def check_listener(on_progress: object) -> None:
+    """
+    Check what is to take progress and log lines.
+
+    Raises:
+        InvalidArgumentError: It can take nothing.
+    """
+    if on_progress is not None and not callable(on_progress):
+        kind = type(on_progress).__name__
+        msg = f"on_progress is of type {kind}; give a function that takes each Progress and Log"
+        raise InvalidArgumentError(msg, arg="on_progress", value=on_progress)
 
 
 class Call:
@@ -47,8 +60,12 @@ class Call:
         return self
 
     def __next__(self) -> Event:
-        if self._over:
+        if self._over or isinstance(event := self._take(), End):
             raise StopIteration
+        return event
+
+    def _take(self) -> Event | End:
+        """Wait for the next event, or for the end; raise what went wrong."""
         check_process(self._pid)
         try:
             event = self._work.exchange.next_event(self._more)
@@ -56,13 +73,13 @@ class Call:
             # Ctrl-C, or the caller's own iterable raised.
             self.close()
             raise
-        if not isinstance(event, End):
-            return event
-        self._over = True
-        self._error = self._work.error
-        if self._error is not None:
-            raise self._error
-        raise StopIteration
+        if isinstance(event, End):
+            # In this order: another thread may look.
+            self._error = self._work.error
+            self._over = True
+            if self._error is not None:
+                raise self._error
+        return event
 
     def result(self, on_progress: Callable[[Progress | Log], None] | None = None) -> Result:
         """
@@ -76,13 +93,17 @@ class Call:
             list of theirs; where it gave none, one with an empty list.
 
         Raises:
+            InvalidArgumentError: ``on_progress`` is no function; the call goes on.
+
             CancelledError: Somebody cancelled the call, or it was closed before its end.
 
             CartridgeError: What the cartridge raised, unchanged.
         """
+        check_listener(on_progress)
         try:
-            for event in self:
-                if on_progress is not None and not isinstance(event, Result):
+            while not self._over:
+                event = self._take()
+                if on_progress is not None and not isinstance(event, Result | End):
                     on_progress(event)
         except BaseException:
             self.close()
@@ -103,9 +124,10 @@ class Call:
         """Cancel what is left, and take no more events; again is harmless."""
         if self._over:
             return
-        self._over = True
         msg = f"the call of {self.route.request} was closed before its end"
+        # In this order: who waits for the result on another thread may look.
         self._error = CancelledError(msg)
+        self._over = True
         if self._pid == os.getpid():  # what runs is the parent's
             self._work.cancel()
 

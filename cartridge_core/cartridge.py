@@ -73,6 +73,8 @@ class Cartridge:
 
             BusyError: As many sessions as it takes at once are open already, and none has ended
                 within the queue's time.
+
+            CartridgeDiedError: Its process has ended.
         """
         check_process(self._pid)
         context = self._make_context()

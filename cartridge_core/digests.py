@@ -27,7 +27,7 @@ from cartridge_core.jsonfields import Fields
 from cartridge_core.wholefiles import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 __all__ = ["Digests"]
@@ -36,6 +36,9 @@ _log = logging.getLogger("cartridge.packs")
 
 _SETTLED_NS = 2_000_000_000
 """A file changed later than this ago may change again within one tick of its time stamps."""
+
+_CHUNK_BYTES = 2**20
+"""How much of a file is hashed at once: about a millisecond's work."""
 
 _KEYS = frozenset({"schema_version", "folder", "manifest", "files"})
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -56,11 +59,13 @@ class Digests:
         root: The pack's folder.
         manifest: Digest of the pack's manifest; another one's digests are not taken.
         fresh: Whether everything is hashed anew.
+        check_cancelled: Called again and again while a file is hashed; what it raises ends that.
     """
 
     root: Path
     manifest: str
     fresh: bool = False
+    check_cancelled: Callable[[], None] | None = None
 
     hashed_bytes: int = attrs.field(default=0, init=False)
     remembered_bytes: int = attrs.field(default=0, init=False)
@@ -89,7 +94,7 @@ class Digests:
         if not self.fresh and before is not None and before[0] == stamp:
             self.remembered_bytes += seen.st_size
             return before[1]
-        digest = _hashed(self.root / path)
+        digest = self._hashed(self.root / path)
         self.hashed_bytes += seen.st_size
         if time.time_ns() - max(seen.st_mtime_ns, seen.st_ctime_ns) >= _SETTLED_NS:
             self._known[path] = (stamp, digest)
@@ -113,6 +118,15 @@ class Digests:
         except (OSError, ValueError, RuntimeError) as exc:
             _log.debug("the digests of pack %s could not be kept: %s", self.root, exc)
 
+    def _hashed(self, path: Path) -> str:
+        found, chunk = hashlib.sha256(), memoryview(bytearray(_CHUNK_BYTES))
+        with path.open("rb", buffering=0) as file:
+            while count := file.readinto(chunk):
+                if self.check_cancelled is not None:
+                    self.check_cancelled()
+                found.update(chunk[:count])
+        return f"sha256:{found.hexdigest()}"
+
     @property
     def _folder(self) -> str:
         return os.path.realpath(self.root)
@@ -121,11 +135,6 @@ class Digests:
     def _file(self) -> Path:
         name = hashlib.sha256(os.fsencode(self._folder)).hexdigest()[:32]
         return cache_folder() / "digests" / f"{name}.json"
-
-
-def _hashed(path: Path) -> str:
-    with path.open("rb") as file:
-        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
 def _read(file: Path, folder: str, manifest: str) -> _Known:

@@ -21,6 +21,7 @@ __all__ = ["as_integer", "at", "freeze", "read_json", "refusal", "shown", "thaw"
 _PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
 _SHORT = 80
 _ABSENT = object()
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 
 # Where `freeze` is: the trail before, and the last step. Spelt out only when something is wrong.
 _Trail: TypeAlias = "tuple[_Trail | None, object]"
@@ -129,6 +130,8 @@ def _place(trail: _Trail) -> str:
 
 def thaw(value: object) -> object:
     """Copy a frozen JSON value into plain dicts and lists."""
+    if type(value) in _SCALARS:
+        return value
     if isinstance(value, Mapping):
         return {key: thaw(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -53,6 +53,9 @@ class Lease:
     opening: Context | None = attrs.field(default=None, init=False)
     """The context of who opens it, until it is open."""
 
+    is_doubted: bool = attrs.field(default=False, init=False)
+    """Whether its use has been silent for too long, and is to stop."""
+
     is_revoked: bool = attrs.field(default=False, init=False)
     """Whether the cartridge is taken away: what is not open yet is not opened any more."""
 

@@ -10,6 +10,7 @@ import attrs
 
 from cartridge_core.activation import Plugins
 from cartridge_core.context import Context
+from cartridge_core.deadline import deadline
 from cartridge_core.errors import InvalidArgumentError, PreflightError
 from cartridge_core.leases import Lease
 from cartridge_core.pack import Pack, Trust
@@ -20,6 +21,7 @@ from cartridge_core.residency import Residency
 from cartridge_core.resident import Loaded, Resident
 
 if TYPE_CHECKING:
+    import contextlib
     from collections.abc import Callable, Hashable, Iterable
 
     from cartridge_core.binding import Binding
@@ -87,15 +89,19 @@ class Loader:
             VerificationError: The pack does not prove what it must.
 
             LoadError: The plugin cannot be imported.
+
+            ActivityTimeoutError: It was asked in a process, and has not answered in time.
         """
         checks = core_checks(offer.descriptor)
         if not all(check.ok for check in checks):
             return PreflightReport(checks)
+        context = Context()
         if pack is not None:
-            _verify(pack, self._trust)
-        worker, binding = self._activate(offer, Context())
+            _verify(pack, self._trust, context)
+        worker, binding = self._activate(offer, context)
         try:
-            report = binding.preflight(offer.hook_id, pack, options)
+            with self._deadline(worker, context, f"the preflight of {offer.id}", offer):
+                report = binding.preflight(offer.hook_id, pack, options)
         finally:
             if worker is not None:
                 worker.end()
@@ -159,6 +165,10 @@ class Loader:
         """
         self._residency.open(lease, context)
 
+    def doubt(self, lease: Lease) -> None:
+        """Let nobody join a cartridge that does not show life."""
+        self._residency.doubt(lease)
+
     def give_up(self, lease: Lease) -> None:
         """Let go of a cartridge that does not stop."""
         self._residency.give_up(lease)
@@ -203,23 +213,31 @@ class Loader:
         limit_s = offer.descriptor.load_timeout_s
         if pack is not None:
             with context.blocking(f"verifying {pack.path}", limit_s):
-                _verify(pack, lease.trust)
+                _verify(pack, lease.trust, context)
         checks = core_checks(offer.descriptor)
         _check(offer, PreflightReport(checks))
         worker, binding = self._activate(offer, context)
         lease.runs_in(worker)
         try:
-            found = binding.preflight(offer.hook_id, pack, options)
+            with self._deadline(worker, context, f"the preflight of {offer.id}", offer):
+                found = binding.preflight(offer.hook_id, pack, options)
             _check(offer, complete(checks, found))
             self._residency.reserve(lease, found.memory_bytes or _declared_bytes(offer), context)
             context.check_cancelled()
-            with context.blocking(f"loading {offer.id}", limit_s):
+            what = f"loading {offer.id}"
+            with context.blocking(what, limit_s), self._deadline(worker, context, what, offer):
                 handle = binding.open(offer.hook_id, pack, options, context)
         except BaseException:
             if worker is not None:
                 worker.end()
             raise
         return Resident(offer, binding, handle, worker, queues=self._queues(offer))
+
+    def _deadline(
+        self, worker: Worker | None, context: Context, what: str, offer: Offer
+    ) -> contextlib.AbstractContextManager[None]:
+        limit_s, grace_s = offer.descriptor.load_timeout_s, self._limits.grace_s
+        return deadline(worker, context, what, limit_s=limit_s, grace_s=grace_s)
 
     def _queues(self, offer: Offer) -> tuple[FairQueue, ...]:
         """Give what its sessions need a place in: the device, where it has one, and itself."""
@@ -282,9 +300,9 @@ def _frozen(value: object) -> Hashable:
 _SCALARS = frozenset({str, int, float, bool})
 
 
-def _verify(pack: Pack, trust: Trust) -> None:
+def _verify(pack: Pack, trust: Trust, context: Context) -> None:
     if pack.descriptor is not None or trust is Trust.REQUIRED:
         # Deferred: hashing and signatures are a good part of what core has to import.
         from cartridge_core.manifest import verify  # noqa: PLC0415 -- see above
 
-        verify(pack, trust)
+        verify(pack, trust, check_cancelled=context.check_cancelled)

@@ -73,7 +73,12 @@ class Attestation:
 
 
 def verify(
-    pack: Pack, trust: Trust, store: Path | None = None, *, fresh: bool = False
+    pack: Pack,
+    trust: Trust,
+    store: Path | None = None,
+    *,
+    fresh: bool = False,
+    check_cancelled: Callable[[], None] | None = None,
 ) -> Attestation | None:
     """
     Check a pack against its manifest and its signatures.
@@ -88,6 +93,7 @@ def verify(
         store: Path of the trust store; None is where `trust_file` finds it. A file that does
             not exist is a store without keys.
         fresh: Whether every file is hashed, also one that has not changed.
+        check_cancelled: Called again and again while files are hashed; what it raises ends that.
 
     Returns:
         What was found; None where nothing had to be checked.
@@ -114,11 +120,18 @@ def verify(
         trust,
         trust_file(store),
         fresh=fresh,
+        check_cancelled=check_cancelled,
     )
 
 
 def attest_signed(
-    root: Path, check: Callable[[Manifest], None], trust: Trust, store: Path, *, fresh: bool
+    root: Path,
+    check: Callable[[Manifest], None],
+    trust: Trust,
+    store: Path,
+    *,
+    fresh: bool,
+    check_cancelled: Callable[[], None] | None = None,
 ) -> Attestation:
     """
     Check a folder against its manifest, and that against the trust store.
@@ -129,6 +142,7 @@ def attest_signed(
         trust: Whether there must be a signature.
         store: Path of the trust store.
         fresh: As for `attest`.
+        check_cancelled: As for `attest`.
 
     Raises:
         VerificationError: As `verify`.
@@ -143,7 +157,9 @@ def attest_signed(
             raise refusal(where, rule)
         keys.check(manifest.signatures, manifest.message, manifest.id, where, kind=manifest.kind)
 
-    attestation = attest(root, check, check_signatures, fresh=fresh)
+    attestation = attest(
+        root, check, check_signatures, fresh=fresh, check_cancelled=check_cancelled
+    )
     manifest = attestation.manifest
     if attestation.keyids:
         raise_floor(store, manifest.kind, manifest.id, manifest.version)
@@ -156,6 +172,7 @@ def attest(
     check_signatures: Callable[[Manifest], None] | None,
     *,
     fresh: bool = False,
+    check_cancelled: Callable[[], None] | None = None,
 ) -> Attestation:
     """
     Check a folder against its manifest.
@@ -166,6 +183,7 @@ def attest(
             something else.
         check_signatures: The same for who signed it; None does not look.
         fresh: Whether every file is hashed, also one that has not changed.
+        check_cancelled: Called again and again while files are hashed; what it raises ends that.
 
     Raises:
         VerificationError: It is not what its manifest says.
@@ -178,7 +196,8 @@ def attest(
         _check_files(root, manifest, found)
         if check_signatures is not None:
             check_signatures(manifest)
-        digests = _check_digests(root, manifest, found, fresh=fresh)
+        digests = Digests(root, manifest.digest, fresh, check_cancelled)
+        _check_digests(digests, manifest, found)
     except InvalidArgumentError as exc:
         msg = f"pack {root}: {_MANIFEST}: {exc}"
         raise VerificationError(msg) from exc
@@ -265,18 +284,16 @@ def _check_files(root: Path, manifest: Manifest, found: Mapping[str, os.stat_res
 
 
 def _check_digests(
-    root: Path, manifest: Manifest, found: Mapping[str, os.stat_result], *, fresh: bool
-) -> Digests:
-    digests = Digests(root, manifest.digest, fresh)
+    digests: Digests, manifest: Manifest, found: Mapping[str, os.stat_result]
+) -> None:
     try:
         for file in manifest.files:
             digest = digests.of(file.path, found[file.path])
             if digest != file.digest:
                 why = f"its content is {digest}, and {_MANIFEST} says {file.digest}"
-                raise _changed(root, file.path, why)
+                raise _changed(digests.root, file.path, why)
     finally:
         digests.keep()
-    return digests
 
 
 def _changed(root: Path, path: str, why: str) -> VerificationError:

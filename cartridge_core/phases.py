@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from cartridge_core.descriptor import IoMode
-from cartridge_core.errors import ActivityTimeoutError, CancelledError
+from cartridge_core.errors import ActivityTimeoutError, CancelledError, CartridgeDiedError
 from cartridge_core.progress import Log, Phase, Progress
 from cartridge_core.reporting import Reporter, quiet_reporter
 from cartridge_core.results import Result, ResultKind
@@ -97,6 +97,7 @@ class Work:
         self._chunked = chunked
         self._quiet = quiet
         self._lease: Lease | None = None
+        self._has_waited = False
         self._session: Session | None = None
         self._activity = activity
         self._stats = stats
@@ -108,19 +109,15 @@ class Work:
     def run(self) -> None:
         """Do all three phases; `exchange.finish` has to follow, and lets the caller go."""
         try:
-            context, reporter = self.context, self._reporter
-            context.check_cancelled()
-            pack = self._download()
-            reporter.begin(_LOAD)
-            lease = self._load(pack)
+            self.context.check_cancelled()
+            lease = self._enter(self._download())
             try:
-                reporter.begin(_INFER)
                 self._infer(lease.resident)
             finally:
                 lease.release()
             # A result that was on its way when the call was cancelled may be lost.
-            context.check_cancelled()
-            reporter.done()
+            self.context.check_cancelled()
+            self._reporter.done()
         except BaseException as exc:
             self._end(exc)
         else:
@@ -165,6 +162,9 @@ class Work:
             else ActivityTimeoutError(f"{name}: {why}")
         )
         if has_ended:
+            # Before the caller hears of it, who may call again at once.
+            if (lease := self._lease) is not None:
+                self._loader.doubt(lease)
             self.exchange.finish()
         return has_ended
 
@@ -211,6 +211,27 @@ class Work:
             self._reporter.tell(1.0, "Found %s", pack.path.name)
         return pack
 
+    def _enter(self, pack: Pack | None) -> Lease:
+        """
+        Give the cartridge, open and with a place for a session.
+
+        Where its process ends while this waits for its turn, those inside are told of that, and
+        this goes to the next one.
+        """
+        while True:
+            self._reporter.begin(_LOAD)
+            lease = self._load(pack)
+            self._reporter.begin(_INFER)
+            self._has_waited = False
+            try:
+                lease.resident.enter(self.context, self._wait_in_queue)
+            except BaseException as exc:
+                lease.release()
+                if not (self._has_waited and isinstance(exc, CartridgeDiedError)):
+                    raise
+            else:
+                return lease
+
     def _load(self, pack: Pack | None) -> Lease:
         offer = self.route.offer
         lease = self._lease = self._loader.lease(
@@ -227,13 +248,13 @@ class Work:
         return lease
 
     def _infer(self, resident: Resident) -> None:
-        resident.enter(self.context, self._wait_in_queue)
         try:
             self._run_session(resident)
         finally:
             resident.leave()
 
     def _wait_in_queue(self, why: str) -> None:
+        self._has_waited = True
         self._stats.count("queued")
         self._reporter.queued(why)
 

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
 from cartridge_core.arguments import bind_options
+from cartridge_core.calls import check_listener
 from cartridge_core.cartridge import Cartridge
 from cartridge_core.descriptor import IoMode
 from cartridge_core.errors import InvalidArgumentError, NoRouteError
@@ -254,6 +255,8 @@ class Registry:
             VerificationError: The pack does not prove what it must.
 
             LoadError: Its plugin cannot be imported.
+
+            ActivityTimeoutError: Its process has not answered within the limit of its load.
         """
         offer = self._offer(cartridge_id)
         bound = bind_options(offer.descriptor, options)
@@ -286,6 +289,8 @@ class Registry:
             VerificationError: The pack does not prove what it must.
 
             LoadError: The plugin or the model cannot be loaded.
+
+            ActivityTimeoutError: Its process has not done so within the limit of its load.
         """
         check_process(self._pid)
         proof = _trust(trust)
@@ -350,6 +355,7 @@ class Registry:
 
             CartridgeError: What the cartridge raised, unchanged.
         """
+        check_listener(on_progress)
         spec = args.get("model_spec")
         found = self._router.route(
             cap, mode, cartridge_id=cartridge_id, prefer=prefer, model_spec=spec, value=value

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cartridge_core.crossings import Crossings
-from cartridge_core.errors import BusyError, CancelledError, StateError
+from cartridge_core.errors import ActivityTimeoutError, BusyError, CancelledError, StateError
 from cartridge_core.failures import Failures
 from cartridge_core.places import Places
 from cartridge_core.resident import Loaded, LoadState, Place
@@ -165,6 +165,10 @@ class Residency:
             resident.worker.on_death(lambda: self._lose(place))
 
     def _fail(self, place: Place, exc: BaseException) -> None:
+        if place.doubts and isinstance(exc, CancelledError):
+            # Cancelled by nobody who would rather not have it: the next load would last as long.
+            msg = f"{place.offer.id}: its load was ended, since it had taken too long"
+            exc = ActivityTimeoutError(msg)
         self._places.forget(place)
         self._stats.count("failed_loads")
         try:
@@ -183,6 +187,9 @@ class Residency:
             if was_idle:
                 place.state = LoadState.UNLOADING
         self._places.forget(place)
+        if place.resident is not None:
+            # Who waits for his turn in it is told now, and what it held of a device is free.
+            place.resident.abandon(f"the process of {place.offer.id} has ended")
         if was_idle:
             with contextlib.suppress(StateError):  # the registry closes, and ends what is left
                 self._run(lambda: self._places.unload_logged(place))
@@ -224,6 +231,9 @@ class Residency:
         with self._places.lock:
             del self._leases[lease]
             place.users -= 1
+            if lease.is_doubted:
+                lease.is_doubted = False
+                place.doubts -= 1
             if not lease.keep:
                 place.by_hand -= 1
             if place.users:
@@ -238,6 +248,14 @@ class Residency:
                 return
             place.state = LoadState.UNLOADING
         self._places.unload(place)
+
+    def doubt(self, lease: Lease) -> None:
+        """Let nobody join what does not show life, until it comes out or is given up."""
+        with self._places.lock:
+            place = lease.place
+            if place is not None and self._leases.get(lease) is place and not lease.is_doubted:
+                lease.is_doubted = True
+                place.doubts += 1
 
     def give_up(self, lease: Lease) -> None:
         """Let go of a cartridge that does not stop: end its process, or mark it stuck."""

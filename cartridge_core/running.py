@@ -138,10 +138,11 @@ class Calls:
             if self._closed:
                 msg = "the registry is closed; discover a new one"
                 raise StateError(msg)
+            # It cannot look before the call is among those that run: it needs the lock.
+            self._watch.wake()
             # Near the end: the other thread finds the interpreter free if the caller waits soon.
             self._threads.run(partial(self._run, work, parent))
             self._running[work] = None
-            self._watch.wake()
             self._stats.count("calls")
         return call
 

@@ -255,7 +255,7 @@ class Session:
         """
         if self._pid != os.getpid():
             return
-        if not self._inside.acquire(blocking=False):
+        if not self._inside.acquire(False):
             msg = "end"
             raise self._occupied(msg)
         try:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from cartridge_core.calls import check_listener
 from cartridge_core.results import Result, ResultKind
 from cartridge_core.tasks._records import record_with
 
@@ -150,6 +151,7 @@ def stream_text(
     Raises:
         CartridgeError: As `Registry.stream`, at once or from the iterator.
     """
+    check_listener(on_progress)
     cap, request = _request(prompt, fields)
     call = registry.stream(cap, request, cartridge_id=cartridge_id, model_spec=model_spec)
     return _pieces(call, on_progress)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import attrs
 
+from cartridge_core.calls import check_listener
 from cartridge_core.errors import NoRouteError
 from cartridge_core.results import Result, ResultKind
 from cartridge_core.tasks._records import record_with
@@ -147,6 +148,7 @@ def stream_transcribe(
     Raises:
         CartridgeError: As `Registry.stream`, at once or from the iterator.
     """
+    check_listener(on_progress)
     try:
         registry.route(_TRANSCRIBE, "streaming", cartridge_id=cartridge_id, model_spec=model_spec)
         audio: object = chunks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import time
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cartridge_core.discovery import PluginSource
+from cartridge_core.discovery import Discovered, PluginSource
+from cartridge_core.offers import Offer
+from cartridge_core.registry import Registry
 from cartridge_core.worker import starting
 
 if TYPE_CHECKING:
@@ -59,6 +62,22 @@ def start_worker():
     yield start
     for worker in started:
         worker.end(0.0)
+
+
+@pytest.fixture(scope="module")
+def registry_over(source_of):
+    """Give registries over a plugin of ``worker_plugins`` or of a test's own folder."""
+
+    def make(module, descriptors=None, **given):
+        if descriptors is None:
+            descriptors = importlib.import_module(module).cartridge_descriptors()
+        source = source_of(module, descriptors)
+        offers = [Offer(one, source.name) for one in descriptors]
+        found = Discovered(tuple(offers), {source.name: source}, issues=())
+        return stack.enter_context(Registry(found, **given))
+
+    with contextlib.ExitStack() as stack:
+        yield make
 
 
 @pytest.fixture(scope="session")

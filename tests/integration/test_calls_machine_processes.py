@@ -13,7 +13,6 @@ import pytest
 from hypothesis import stateful
 from hypothesis import strategies as st
 
-from cartridge_core.errors import CartridgeDiedError, LoadError
 from cartridge_core.testing.registries import registry_of
 from tests.integration.worker_plugins import plugin_moody
 from tests.unit import test_calls_machine as inline
@@ -35,16 +34,11 @@ def children():
 class Machine(inline.Machine):
     """Users, and processes that are killed, leave, or send rubbish."""
 
-    DEATHS = (CartridgeDiedError, LoadError)
-    REFUSALS = (*inline.Machine.REFUSALS, *DEATHS)
-
     def __init__(self):
-        self.files = len(os.listdir("/proc/self/fd"))
         self.children = children()
         super().__init__()
 
     def make_registry(self):
-        self.made = []  # what they saw is in their processes
         return registry_of(plugin_moody, isolation="process", limits=inline.LIMITS)
 
     @stateful.rule(name=inline.CAPS, mood=ENDS)
@@ -57,20 +51,25 @@ class Machine(inline.Machine):
         call, text = self.start(name, "well", mood)
         self.follow(partial(inline.result, call), text)
 
-    @stateful.rule(which=inline.WHICH)
-    def kill_a_process(self, which):
+    def killers(self):
         pids = [one.pid for one in self.registry.loaded() if one.pid is not None]
-        for pid in inline.one_of(pids, which):
+        return [partial(self.kill, pid) for pid in pids]
+
+    @staticmethod
+    def kill(pid):
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+    def look_at_what_is_left(self):
+        """What they saw is in their processes."""
 
     def teardown(self):
         self.threads |= {one for one in inline.threads() if one.name == "cartridge-launcher"}
         super().teardown()
         inline.until(lambda: children() <= self.children)
-        inline.until(lambda: len(os.listdir("/proc/self/fd")) <= self.files)
 
 
-TestCallsInProcesses = Machine.TestCase
-TestCallsInProcesses.settings = hypothesis.settings(
-    inline.TestCalls.settings, max_examples=3, stateful_step_count=100
-)
+def test_some_hundred_steps():
+    """Fewer, since processes take their time to start."""
+    settings = hypothesis.settings(inline.SETTINGS, max_examples=3)
+    stateful.run_state_machine_as_test(Machine, settings=settings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import os
 import subprocess
@@ -13,7 +12,6 @@ from functools import partial
 
 import pytest
 
-from cartridge_core.discovery import Discovered
 from cartridge_core.errors import (
     AbiMismatchError,
     ActivityTimeoutError,
@@ -27,8 +25,6 @@ from cartridge_core.errors import (
 )
 from cartridge_core.hookspecs import hookimpl
 from cartridge_core.limits import Limits
-from cartridge_core.offers import Offer
-from cartridge_core.registry import Registry
 from cartridge_core.testing.background import Background
 from cartridge_core.wire import MAX_HEADER_BYTES
 
@@ -37,22 +33,6 @@ pytestmark = pytest.mark.timeout(120)
 ONE, TWO, LIMITED = "cap:one", "cap:two", "cap:limited"
 BOTH = pytest.mark.parametrize("isolation", ["inline", "process"])
 LIMITS = Limits(grace_s=0.3)
-
-
-@pytest.fixture(scope="module")
-def registry_over(source_of):
-    """Give registries over a plugin of ``worker_plugins`` or of a test's own folder."""
-
-    def make(module, descriptors=None, **given):
-        if descriptors is None:
-            descriptors = importlib.import_module(module).cartridge_descriptors()
-        source = source_of(module, descriptors)
-        offers = [Offer(one, source.name) for one in descriptors]
-        found = Discovered(tuple(offers), {source.name: source}, issues=())
-        return stack.enter_context(Registry(found, **given))
-
-    with contextlib.ExitStack() as stack:
-        yield make
 
 
 class Seen:

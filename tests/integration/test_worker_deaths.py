@@ -13,6 +13,7 @@ import textwrap
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attrs
 import pytest
@@ -29,6 +30,11 @@ from cartridge_core.errors import (
 from cartridge_core.testing.background import Background
 from cartridge_core.wire import MAX_HEADER_BYTES
 from cartridge_core.worker import starting
+from cartridge_core.worker.lanes import Lanes
+from cartridge_core.worker.line import LineError
+
+if TYPE_CHECKING:
+    import socket
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -143,6 +149,31 @@ def test_error_line_closed_by_the_process(begin):
     with pytest.raises(CartridgeDiedError):
         do("close_line")
     assert is_gone(worker.pid)
+
+
+@pytest.mark.parametrize("when", ["before", "while"])
+def test_error_lane_that_somebody_asks_over_is_closed_after_him(when):
+    """The end of a process closes those that are free, and no file is left open."""
+    others: list[socket.socket] = []
+    lanes = Lanes(others.append, "in the process of x")
+    lane = lanes.take()
+    if when == "before":
+        lane.asking.acquire()
+    else:
+        asking = Background(lambda: lane.ask("x", 1, [], list, (), None))
+        while not lane.asking.locked():
+            time.sleep(0.001)
+    lanes.hang_up()
+    lanes.close()
+    if when == "before":
+        lane.asking.release()
+        with pytest.raises(LineError):
+            lane.ask("x", 1, [], list, (), None)
+    else:
+        asking.join(10)
+        assert isinstance(asking.error, LineError)
+    others[0].close()
+    assert lane.sock.fileno() == -1
 
 
 def test_error_death_that_leaves_a_child(begin):

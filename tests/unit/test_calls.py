@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cartridge_core.calls import Call
 from cartridge_core.errors import (
     BackendError,
     CancelledError,
@@ -26,6 +27,7 @@ from cartridge_core.pack import Pack
 from cartridge_core.progress import Log, Phase, Progress
 from cartridge_core.reports import Check, PreflightReport
 from cartridge_core.results import Result, ResultKind
+from cartridge_core.tasks import stream_text, stream_transcribe
 from cartridge_core.testing.descriptors import fake_arg, fake_cap, fake_descriptor
 from cartridge_core.testing.fakes import (
     BatchEcho,
@@ -443,6 +445,54 @@ def test_what_on_progress_raises_ends_the_call():
 
     with registry_of(BatchEcho()) as registry, pytest.raises(RuntimeError, match="the bar broke"):
         registry.call(ECHO, "a", on_progress=fail)
+
+
+def test_a_call_that_is_closed_has_its_error_before_it_is_over(monkeypatch):
+    """Who waits for its result on another thread would take it for one without results."""
+    order = []
+
+    def note(call, name, value):
+        order.append(name)
+        object.__setattr__(call, name, value)
+
+    with registry_of(SlowCounter()) as registry:
+        call = registry.stream(COUNT, 100_000)
+        with monkeypatch.context() as patch:
+            patch.setattr(Call, "__setattr__", note)
+            call.close()
+    assert order == ["_error", "_over"]
+
+
+def by_call(registry, listener):
+    registry.call(ECHO, "a", on_progress=listener)
+
+
+def by_result(registry, listener):
+    with registry.stream(ECHO, "a") as call:
+        try:
+            call.result(listener)
+        finally:
+            assert call.result().payload == {"text": "a"}
+
+
+def by_task(registry, listener):
+    stream_text(registry, "a", on_progress=listener)
+
+
+def by_task_of_sound(registry, listener):
+    stream_transcribe(registry, [b"a"], on_progress=listener)
+
+
+@pytest.mark.parametrize("listener", [5, "print", [print], False], ids=str)
+@pytest.mark.parametrize("use", [by_call, by_result, by_task, by_task_of_sound])
+def test_error_what_cannot_listen_is_refused_at_once(use, listener):
+    """By its name, before anything is done with it."""
+    fake = BatchEcho()
+    with registry_of(fake) as registry:
+        with pytest.raises(InvalidArgumentError, match="on_progress is of type") as caught:
+            use(registry, listener)
+        assert (caught.value.arg, caught.value.value) == ("on_progress", listener)
+        assert use is by_result or "infer" not in fake.calls
 
 
 def wait_until(condition):

@@ -1,16 +1,20 @@
 """
-Any sequence of calls, cancels, unloads, failures and timeouts: nothing hangs, nothing is lost.
+Any sequence of calls, cancels, crashes, unloads, failures and timeouts: nothing hangs or is lost.
 
-What a cartridge does is in the text that it is given, and takes a bounded time, so that the same
-sequences can be run on cartridges in processes of their own: override `make_registry`.
+Of the four cartridges two are in processes, which are none here: they are so fast that ten
+thousand steps take less than a minute. What a cartridge does is in the text that it is given, and
+takes a bounded time, so that the same sequences can be run with real processes: override
+`make_registry`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -19,12 +23,22 @@ import pytest
 from hypothesis import stateful
 from hypothesis import strategies as st
 
-from cartridge_core.errors import BusyError, CancelledError, CartridgeError, StateError
+from cartridge_core.activation import Plugins
+from cartridge_core.errors import (
+    ActivityTimeoutError,
+    BusyError,
+    CancelledError,
+    CartridgeDiedError,
+    CartridgeError,
+    LoadError,
+    StateError,
+)
 from cartridge_core.limits import Limits
 from cartridge_core.resident import LoadState
 from cartridge_core.testing.background import Background
 from cartridge_core.testing.registries import registry_of
 from tests.integration.worker_plugins.plugin_moody import make_all
+from tests.unit.fake_processes import FakeProcesses
 
 if TYPE_CHECKING:
     from cartridge_core.calls import Call
@@ -32,6 +46,8 @@ if TYPE_CHECKING:
     from cartridge_core.session import Session
 
 PATIENCE_S = 30.0
+STEPS = 10_000
+IN_PROCESSES = {"one-text": "process", "three-text": "process"}
 BUDGET = 10
 LIMITS = Limits(
     memory_budget_bytes=BUDGET,
@@ -58,18 +74,24 @@ class Clock:
 
     def __init__(self):
         self.now_s = 1000.0
-        self._patch = pytest.MonkeyPatch()
+        self.patch = pytest.MonkeyPatch()
         stand_in = SimpleNamespace(monotonic=lambda: self.now_s)
         for module in ("activity", "failures"):
-            self._patch.setattr(f"cartridge_core.{module}.time", stand_in)
-        self._patch.setattr("cartridge_core.room._PATIENCE_S", 0.01)
+            self.patch.setattr(f"cartridge_core.{module}.time", stand_in)
+        self.patch.setattr("cartridge_core.room._PATIENCE_S", 0.01)
 
     def close(self):
-        self._patch.undo()
+        self.patch.undo()
 
 
 def threads():
     return set(threading.enumerate())
+
+
+def files():
+    """Count what this process has open, where the system tells."""
+    folder = Path("/proc/self/fd")
+    return len(os.listdir(folder)) if folder.exists() else 0
 
 
 def result(call):
@@ -83,12 +105,16 @@ def inferred(session, text):
 class Machine(stateful.RuleBasedStateMachine):
     """A registry, and what users do with it."""
 
-    DEATHS: tuple[type[CartridgeError], ...] = ()
-    REFUSALS: tuple[type[CartridgeError], ...] = (StateError, CancelledError)
+    DEATHS = (ActivityTimeoutError, CartridgeDiedError, LoadError)
+    REFUSALS = (StateError, CancelledError, *DEATHS)
+
+    steps = 0
+    deaths = 0
 
     def __init__(self):
         super().__init__()
         self.threads = threads()
+        self.files = files()
         self.clock = Clock()
         self.made = make_all()
         self.registry = self.make_registry()
@@ -100,7 +126,13 @@ class Machine(stateful.RuleBasedStateMachine):
         self.sessions: list[Session] = []
 
     def make_registry(self):
-        return registry_of(*self.made, limits=LIMITS)
+        self.processes = FakeProcesses(self.made)
+        self.clock.patch.setattr(Plugins, "start", self.processes.start)
+        return registry_of(*self.made, isolation=IN_PROCESSES, limits=LIMITS)
+
+    def killers(self):
+        """Give what ends each process."""
+        return [one.die for one in self.processes.alive()]
 
     def text(self, mood):
         self.number += 1
@@ -220,6 +252,19 @@ class Machine(stateful.RuleBasedStateMachine):
             with contextlib.suppress(*self.REFUSALS):
                 cartridge.close()
 
+    @stateful.rule(which=WHICH)
+    def kill_a_process(self, which):
+        for kill in one_of(self.killers(), which):
+            kill()
+
+    @stateful.rule(name=CAPS, number=st.integers(1, 5), pause_s=st.floats(0, 0.02))
+    def kill_the_process_of_calls(self, name, number, pause_s):
+        for _ in range(number):
+            self.call_and_follow(name, "slow", "")
+        time.sleep(pause_s)
+        for kill in self.killers()[-1:]:
+            kill()
+
     @stateful.rule(seconds=st.sampled_from([1.0, 50.0, 101.0]))
     def time_passes(self, seconds):
         self.clock.now_s += seconds
@@ -227,6 +272,10 @@ class Machine(stateful.RuleBasedStateMachine):
     @stateful.rule()
     def wait_a_moment(self):
         time.sleep(0.002)
+
+    @stateful.invariant()
+    def a_step_is_counted(self):
+        type(self).steps += 1
 
     @stateful.invariant()
     def what_is_loaded_is_consistent(self):
@@ -258,11 +307,19 @@ class Machine(stateful.RuleBasedStateMachine):
         finally:
             self.registry.close()
             self.clock.close()
-        for fake in self.made:
-            for one, other in [("open", "close"), ("session_begin", "session_end")]:
-                assert fake.calls.count(one) == fake.calls.count(other), (fake, fake.calls)
+        self.look_at_what_is_left()
         assert self.registry.loaded() == ()
         until(lambda: threads() <= self.threads)
+        until(lambda: files() <= self.files)
+
+    def look_at_what_is_left(self):
+        """Everything that began has ended, but for what died."""
+        type(self).deaths += self.processes.count_of_deaths()
+        assert not self.processes.alive()
+        for fake in self.made:
+            if fake.descriptor.id not in IN_PROCESSES:
+                for one, other in [("open", "close"), ("session_begin", "session_end")]:
+                    assert fake.calls.count(one) == fake.calls.count(other), (fake, fake.calls)
 
     def finish(self):
         """Let everything come to its end, and see that nothing is missing."""
@@ -298,9 +355,8 @@ def until(condition):
         time.sleep(0.001)
 
 
-TestCalls = Machine.TestCase
-TestCalls.settings = hypothesis.settings(
-    max_examples=100,
+SETTINGS = hypothesis.settings(
+    max_examples=20,
     stateful_step_count=100,
     deadline=None,
     database=None,
@@ -308,3 +364,11 @@ TestCalls.settings = hypothesis.settings(
     phases=[hypothesis.Phase.generate],
     suppress_health_check=list(hypothesis.HealthCheck),
 )
+
+
+@pytest.mark.timeout(300)
+def test_ten_thousand_steps():
+    """Whatever users and processes do, in whatever order."""
+    while Machine.steps < STEPS:
+        stateful.run_state_machine_as_test(Machine, settings=SETTINGS)
+    assert Machine.deaths > STEPS / 100

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import hashlib
+import json
+import os
 import signal
 import threading
 import time
@@ -117,6 +120,55 @@ def at_gate(fake, gate, cap):
     )
 
 
+HUGE_BYTES = 2**37
+
+
+def huge_pack(root):
+    """Write a pack of one file that takes minutes to hash, and no room on disk."""
+    body = json.loads(json.dumps(Reads.descriptor.to_json()))
+    attributes = {**body["attributes"], "base": "reads-text"}
+    descriptor = json.dumps({**body, "id": "reads-huge", "attributes": attributes}).encode()
+    path = "artifacts/model/a.bin"
+    (root / path).parent.mkdir(parents=True)
+    (root / path).touch()
+    os.truncate(root / path, HUGE_BYTES)
+    (root / "descriptor.json").write_bytes(descriptor)
+    digest = f"sha256:{'0' * 64}"
+    file = {"role": "model", "path": path, "license": "MIT", "digest": digest, "size": HUGE_BYTES}
+    manifest = {
+        "schema_version": "2",
+        "kind": "cartridge",
+        "id": "reads-huge",
+        "version": body["version"],
+        "effective_license": "MIT",
+        "descriptor_digest": f"sha256:{hashlib.sha256(descriptor).hexdigest()}",
+        "digest_alg": "sha256",
+        "artifacts": [file],
+        "provenance": {"producer": "hand"},
+    }
+    (root / "manifest.json").write_text(json.dumps(manifest))
+    return root
+
+
+def at_verifying(gated, gated_stream, tmp_path):
+    pack, plain = huge_pack(tmp_path / "pack"), tmp_path / "model.txt"
+    plain.write_text("model")
+
+    seen = []
+
+    def start(registry):
+        seen.append(registry)
+        return registry.stream(READ, "x", model_spec=pack)
+
+    def has_come():
+        return [one.state.value for one in seen[0].loaded()] == ["loading"]
+
+    def again(registry):
+        return registry.call(READ, "x", model_spec=plain).payload == {"text": "x"}
+
+    return Stage([Reads()], start, has_come, lambda: None, again)
+
+
 def at_load(gated, gated_stream, tmp_path):
     return at_gate(gated(), "opening", ECHO)
 
@@ -175,6 +227,7 @@ def behind_anothers_load(gated, gated_stream, tmp_path):
 
 STAGES = [
     at_download,
+    at_verifying,
     at_load,
     behind_anothers_load,
     in_the_queue,

@@ -78,6 +78,29 @@ def test_another_process_remembers(root: Path) -> None:
     assert ended.stdout == f"{RIGHT} 7\n"
 
 
+class StopError(Exception):
+    """Raised by one who has had enough."""
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 5])
+def test_error_hashing_ends_when_its_caller_is_cancelled(root: Path, chunks: int) -> None:
+    """Between two pieces, however large the file is; nothing is remembered of it."""
+    (root / "a.bin").write_bytes(bytes(8 * digests._CHUNK_BYTES))
+    asked = 0
+
+    def check() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == chunks:
+            raise StopError
+
+    known = Digests(root, MANIFEST, check_cancelled=check)
+    with pytest.raises(StopError):
+        known.of("a.bin", (root / "a.bin").stat())
+    assert asked == chunks
+    assert ask(root)[1] == 8 * digests._CHUNK_BYTES
+
+
 def test_fresh_hashes_again(root: Path) -> None:
     """Who asks for it gets the bytes as they are."""
     ask(root)

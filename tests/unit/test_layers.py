@@ -24,7 +24,7 @@ ROWS = """
     residency session
     room
     activation crossings leases places
-    environment resident
+    deadline environment resident
     worker
     binding discovery packmaking
     _claims _pack_folders signing

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cartridge_core.digests import Digests
 from cartridge_core.errors import InvalidArgumentError, VerificationError
 from cartridge_core.manifest import Manifest, verify
 from cartridge_core.pack import Pack, Trust
@@ -287,7 +288,7 @@ def test_error_truncated_file_is_found_by_its_size(
     pack: Pack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sizes are compared before anything is hashed."""
-    monkeypatch.setattr(hashlib, "file_digest", lambda *_: pytest.fail("a file was hashed"))
+    monkeypatch.setattr(Digests, "_hashed", lambda *_: pytest.fail("a file was hashed"))
     os.truncate(pack.root / TOKENS, 1)
     with pytest.raises(
         VerificationError, match=r"t\.json': it has 1 bytes, and manifest\.json says 2"
@@ -486,14 +487,14 @@ def later(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_unchanged_file_is_hashed_once(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
     """Opening a pack again costs no second hashing."""
     check(pack)
-    monkeypatch.setattr(hashlib, "file_digest", lambda *_: pytest.fail("a file was hashed"))
+    monkeypatch.setattr(Digests, "_hashed", lambda *_: pytest.fail("a file was hashed"))
     check(pack)
 
 
 def test_file_just_written_is_hashed_each_time(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
     """Time stamps have ticks: a digest is remembered only once the last change is settled."""
     check(pack)
-    monkeypatch.setattr(hashlib, "file_digest", lambda *_: (_ for _ in ()).throw(OSError("again")))
+    monkeypatch.setattr(Digests, "_hashed", lambda *_: (_ for _ in ()).throw(OSError("again")))
     with pytest.raises(VerificationError, match="again"):
         check(pack)
 

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from cartridge_core.context import Context
-from cartridge_core.errors import BackendError, BusyError, CancelledError, LoadError, StateError
+from cartridge_core.errors import (
+    BackendError,
+    BusyError,
+    CancelledError,
+    CartridgeDiedError,
+    LoadError,
+    StateError,
+)
 from cartridge_core.leases import Lease
 from cartridge_core.limits import Limits
 from cartridge_core.pack import Trust
@@ -65,6 +72,9 @@ class FakeWorker:
 
     def on_death(self, tell):
         self._on_death.append(tell)
+
+    def death(self):
+        return CartridgeDiedError("it was killed")
 
     def kill(self, why):
         self.told.append(f"killed: {why}")
@@ -672,6 +682,75 @@ def test_a_process_that_died_takes_no_user_before_its_death_is_told(house, users
     eventually(lambda: worker.told == ["ended"])
     assert (house.binding.closed, house.residency.workers()) == ([], [fresh])
     assert house.stats.seen()["worker_deaths"] == 1
+
+
+def test_error_who_waits_for_a_turn_in_a_process_hears_that_it_died(house):
+    """He does not wait for a place that nobody gives back."""
+    worker = FakeWorker()
+    inside, outside = (house.open(worker=worker) for _ in range(2))
+    inside.resident.enter(Context())
+    told = threading.Event()
+    waiting = Background(lambda: outside.resident.enter(Context(), lambda _: told.set()))
+    assert told.wait(PATIENCE_S)
+    worker.die()
+    assert isinstance(outcome(waiting), CartridgeDiedError)
+    inside.resident.leave()
+    for lease in (inside, outside):
+        lease.release()
+    assert worker.told == ["ended"]
+
+
+def doubted(house, **given):
+    """Open one that is silent for too long, and have somebody else ask for it; give both."""
+    lease = house.open(**given)
+    for _ in range(2):
+        house.residency.doubt(lease)
+    coming = house.opening(worker=FakeWorker())
+    coming.join(0.2)
+    assert coming.is_alive()
+    assert house.state() == [("busy", 1)]
+    return lease, coming
+
+
+def test_nobody_joins_what_is_to_stop_until_it_is_out(house):
+    """Then it takes users again."""
+    lease, coming = doubted(house)
+    lease.release()
+    outcome(coming).release()
+    assert house.loads == ["key"]
+
+
+def test_who_comes_while_a_process_is_to_stop_has_the_next_one(house):
+    """It is killed since it does not."""
+    lease, coming = doubted(house, worker=FakeWorker())
+    house.residency.give_up(lease)
+    outcome(coming).release()
+    assert house.loads == ["key", "key"]
+    lease.release()
+    assert house.state() == [("ready", 0)]
+
+
+def test_error_who_comes_while_it_is_to_stop_hears_that_it_is_stuck(house):
+    """In this process nothing can be killed."""
+    lease, coming = doubted(house)
+    house.residency.give_up(lease)
+    assert "fake-echo is stuck" in str(outcome(coming))
+    lease.release()
+
+
+def test_one_of_two_that_is_out_leaves_the_other_in_doubt(house):
+    """Each that has been silent for too long counts by itself."""
+    other = house.open()
+    house.residency.doubt(other)
+    (lease,) = [house.lease()]
+    coming = Background(lambda: house.residency.open(lease, Context()))
+    coming.join(0.1)
+    assert coming.is_alive()
+    other.release()
+    house.residency.doubt(other)
+    assert outcome(coming) is None
+    lease.release()
+    house.open().release()
 
 
 @pytest.mark.parametrize("stage", ["loading", "loaded"])

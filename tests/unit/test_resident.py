@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from cartridge_core.context import Context
-from cartridge_core.errors import BusyError, StateError
+from cartridge_core.errors import BusyError, CartridgeDiedError, StateError
 from cartridge_core.queueing import FairQueue
 from cartridge_core.resident import Loaded, LoadState, Place, Resident
 from cartridge_core.testing.background import Background
@@ -16,6 +16,7 @@ from cartridge_core.testing.background import Background
 if TYPE_CHECKING:
     from cartridge_core.binding import Binding
     from cartridge_core.offers import Offer
+    from cartridge_core.worker.client import Worker
 
 OFFER = cast("Offer", SimpleNamespace(id="fake-echo"))
 
@@ -107,6 +108,54 @@ def test_error_one_whose_turn_comes_when_it_is_abandoned(eventually):
     resident.leave()
     waiting.join(30.0)
     assert isinstance(waiting.error, StateError)
+    assert device._free == 2
+
+
+class Mortal:
+    """A process, as a resident sees it."""
+
+    is_alive = True
+
+    def death(self):
+        return CartridgeDiedError("it was killed", exit_status=-9)
+
+
+@pytest.fixture
+def mortal(device):
+    """Give one that runs in a process, and that."""
+    process, own = Mortal(), FairQueue("a session", 1, 30.0)
+    worker, binding = cast("Worker", process), cast("Binding", None)
+    return Resident(OFFER, binding, "handle", worker, queues=(device, own)), process
+
+
+def test_error_a_process_that_has_ended_takes_no_session(mortal, device):
+    """The error says how it ended, and nothing is held for it."""
+    resident, process = mortal
+    process.is_alive = False
+    for _ in range(2):
+        with pytest.raises(CartridgeDiedError, match="it was killed"):
+            resident.enter(Context())
+    resident.abandon("it has ended")
+    with pytest.raises(CartridgeDiedError, match="it was killed"):
+        resident.enter(Context())
+    assert is_free(device)
+
+
+@pytest.mark.parametrize("ends", ["abandon", "leave"])
+def test_error_one_who_waits_in_a_process_that_ends(mortal, device, eventually, ends):
+    """He hears of that, also where a place came free by it; the device has all its places."""
+    device._free = 2
+    resident, process = mortal
+    resident.enter(Context())
+    told: list[str] = []
+    waiting = Background(lambda: resident.enter(Context(), told.append))
+    eventually(lambda: told)
+    process.is_alive = False
+    if ends == "leave":
+        resident.leave()
+    resident.abandon("it has ended")
+    waiting.join(30.0)
+    assert isinstance(waiting.error, CartridgeDiedError)
     assert device._free == 2
 
 

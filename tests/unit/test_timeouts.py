@@ -6,6 +6,7 @@ import itertools
 import logging
 import threading
 
+import attrs
 import pytest
 
 from cartridge_core.errors import ActivityTimeoutError, CancelledError, StateError
@@ -356,6 +357,31 @@ def test_after_a_timeout_an_obedient_cartridge_is_as_good_as_before(gated, clock
         assert registry.call(ECHO, "y").payload == "y"
     assert fake.calls.count("open") == 1
     assert fake.calls.count("cancel") == 1
+
+
+@pytest.mark.parametrize("obeys", [True, False], ids=["obeys", "is-stuck"])
+def test_a_call_that_comes_after_a_timeout_joins_nothing_that_does_not_stop(
+    gated, clock, eventually, obeys
+):
+    """It waits, as long as the grace lasts, for what comes of the cartridge."""
+    fake = gated()
+    gate = fake.close_gate("infer")
+    limits = attrs.evolve(LIMITS, grace_s=PATIENCE_S if obeys else 0.3)
+    with registry_of(fake, limits=limits) as registry:
+        calling = Background(lambda: registry.call(ECHO, "x"))
+        eventually(lambda: fake.inside["infer"])
+        assert isinstance(ended(clock, calling), ActivityTimeoutError)
+        del fake.shut["infer"]
+        coming = Background(lambda: registry.call(ECHO, "y"))
+        coming.join(0.1)
+        assert coming.is_alive()
+        assert fake.calls.count("session_begin") == 1
+        if obeys:
+            gate.set()
+            assert outcome(coming).payload == "y"
+        else:
+            assert "gated-text is stuck" in str(outcome(coming))
+            gate.set()
 
 
 def make_stuck(registry, fake, clock, eventually, hook="infer"):

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
+import tempfile
 import time
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import attrs
 
+from cartridge_core.context import Context
 from cartridge_core.errors import BackendError, InvalidArgumentError
 from cartridge_core.hookspecs import hookimpl
 from cartridge_core.reports import PreflightReport
@@ -19,7 +23,6 @@ from cartridge_core.testing.descriptors import fake_arg, fake_cap, fake_descript
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from cartridge_core.context import Context
     from cartridge_core.descriptor import Descriptor
     from cartridge_core.pack import Pack
 
@@ -97,12 +100,44 @@ def _work(context: Context, seconds: float) -> None:
         time.sleep(0.005)
 
 
+def _write(context: Context, megabytes: float) -> None:
+    """Write a file that the system allows half of."""
+    half = int(megabytes * 2**19)
+    _allow(resource.RLIMIT_FSIZE, half)
+    with tempfile.TemporaryFile() as file:
+        file.write(bytes(2 * half))
+
+
+def _grow(context: Context, megabytes: float) -> None:
+    """Take memory that the system allows half of."""
+    half = int(megabytes * 2**19)
+    _allow(resource.RLIMIT_AS, _size_bytes() + half)
+    bytearray(2 * half)
+
+
+def _starve(context: Context, seconds: float) -> None:
+    """Have all memory that is left taken: no thread can start then."""
+    _allow(resource.RLIMIT_AS, _size_bytes() + 2**20)
+
+
+def _allow(what: int, limit: int) -> None:
+    resource.setrlimit(what, (limit, resource.getrlimit(what)[1]))
+
+
+def _size_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 _VERBS: Mapping[str, Callable[[Context, float], None]] = {
     "refuse": _refuse,
     "fail": _fail,
     "value": _value,
     "exit": _exit,
     "work": _work,
+    "write": _write,
+    "grow": _grow,
+    "starve": _starve,
     "sleep": lambda _, seconds: time.sleep(seconds),
     # In C, and holding Python's lock.
     "hang": lambda _, seconds: ctypes.PyDLL(None).sleep(int(seconds)),
@@ -119,6 +154,9 @@ def cartridge_descriptors() -> Sequence[Descriptor]:
 def cartridge_preflight(
     cartridge_id: str, pack: Pack | None, options: Mapping[str, object]
 ) -> PreflightReport:
+    load = str(options.get("load"))
+    if load.startswith("preflight "):
+        do(load.removeprefix("preflight "), Context())
     return PreflightReport((), memory_bytes=0)
 
 
@@ -126,8 +164,14 @@ def cartridge_preflight(
 def cartridge_open(
     cartridge_id: str, pack: Pack | None, options: Mapping[str, object], context: Context
 ) -> str:
-    if "load" in options:
-        do(str(options["load"]), context)
+    load = str(options.get("load", ""))
+    if load.startswith("once "):
+        began = Path(load.removeprefix("once "))
+        if not began.exists():
+            began.touch()
+            do("work 60", context)
+    elif load and not load.startswith("preflight "):
+        do(load, context)
     return cartridge_id
 
 
