@@ -375,7 +375,9 @@ def test_a_text_is_one_chunk(value):
     assert echo.calls.count("push") == 1
 
 
-@pytest.mark.parametrize("value", [iter(["a"]), (x for x in "ab"), map(str, [1])], ids=repr)
+@pytest.mark.parametrize(
+    "value", [iter(["a"]), (x for x in "ab"), map(str, [1])], ids=["iterator", "generator", "map"]
+)
 def test_error_an_iterator_where_the_cap_takes_one_piece(value):
     """A cap that does not declare `streaming` says so, and what to pass."""
     with registry_of(BatchEcho()) as registry:

@@ -446,7 +446,7 @@ TAKEN = [
     ("media:enc=utf-8;file-path;knob", Path("a")),
     ("media:enc=utf-8;knob;model-spec", Path("a")),
     ("media:knob;list;numeric", [1, 2.5]),
-    ("media:knob", object()),
+    pytest.param("media:knob", object(), id="media:knob-anything"),
 ]
 
 
