@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks import isolated
 from benchmarks.backend import Answering, AnsweringWithModel, Counting
-from benchmarks.measuring import difference, interleave, on_one_core, sampler
+from benchmarks.measuring import difference, interleave, on_cores, sampler
 from benchmarks.nothing import answer, count
 from benchmarks.rows import Row
 from cartridge_core.testing import registry_of
@@ -41,7 +41,7 @@ def measure(effort: Effort) -> Iterator[Row]:
     with registry_of(Answering()) as registry:
         yield _infer(registry, effort)
         yield _call("registry.call, resident", registry, effort)
-        with on_one_core():
+        with on_cores(1):
             yield _call("registry.call, resident, on one core", registry, effort)
     with registry_of(AnsweringWithModel()) as registry, _model() as folder:
         name = f"registry.call, resident, a model of {_MODEL_FILES} files"
@@ -52,7 +52,7 @@ def measure(effort: Effort) -> Iterator[Row]:
     with registry_of(isolated, isolation="process") as registry:
         yield _call("registry.call, in a process", registry, effort, budget=_PROCESS_CALL_S)
         yield _stream("registry.stream, in a process", registry, _PROCESS_EVENT_S, effort)
-    with on_one_core(), registry_of(isolated, isolation="process") as registry:
+    with on_cores(1), registry_of(isolated, isolation="process") as registry:
         name = "registry.call, in a process, on one core"
         yield _call(name, registry, effort, budget=_PROCESS_CALL_S)
 

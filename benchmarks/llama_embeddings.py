@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from benchmarks.embeddings import texts_of
 from benchmarks.llama_texts import WAYS
-from benchmarks.measuring import interleave, ratio, sampler
+from benchmarks.measuring import interleave, on_cores, ratio, sampler
 from benchmarks.rows import Row
 from cartridge_core import Registry
 
@@ -32,7 +32,7 @@ _CONTEXT = 512
 
 def measure_embeddings(model: Path, threads: int, effort: Effort) -> Iterator[Row]:
     """Measure one text and many, with a model and so many threads."""
-    with _embedders(model, threads) as embedders:
+    with on_cores(threads), _embedders(model, threads) as embedders:
         for size in (1, 32):
             texts = texts_of(size, 8)
             _check_equal([embed(texts) for embed in embedders])

@@ -7,7 +7,7 @@ import itertools
 from typing import TYPE_CHECKING, Protocol, cast
 
 from benchmarks.embeddings import texts_of
-from benchmarks.measuring import QUICK, interleave, ratio, seconds
+from benchmarks.measuring import QUICK, interleave, on_cores, ratio, seconds
 from benchmarks.rows import Row
 from cartridge_core import Registry, Result, ResultKind
 
@@ -40,7 +40,7 @@ class _Write(Protocol):
 def measure_texts(model: Path, threads: int, effort: Effort) -> Iterator[Row]:
     """Measure with a model and so many threads."""
     tokens, words = (16, 40) if effort is QUICK else (64, 300)
-    with _writers(model, threads) as writers:
+    with on_cores(threads), _writers(model, threads) as writers:
         chat = _chat("Write about the sea.")
         _check_equal(["".join(write(chat, tokens)) for write in writers])
 

@@ -24,7 +24,7 @@ __all__ = [
     "Effort",
     "difference",
     "interleave",
-    "on_one_core",
+    "on_cores",
     "ratio",
     "sampler",
     "seconds",
@@ -56,9 +56,9 @@ def seconds(work: Callable[[], object], runs: int = 1) -> float:
 
 
 @contextlib.contextmanager
-def on_one_core() -> Iterator[None]:
+def on_cores(count: int) -> Iterator[None]:
     """
-    Keep every thread of this process on one core, where the system can (Linux).
+    Keep every thread of this process, and what it starts, on so many cores; on Linux alone.
 
     A thread that wakes on another core finds its caches cold, and one core of a virtual machine
     may be slower than the other for minutes: neither is what two contenders are compared by.
@@ -67,7 +67,7 @@ def on_one_core() -> Iterator[None]:
         yield
         return
     cores = os.sched_getaffinity(0)
-    _keep_on({min(cores)})
+    _keep_on({*sorted(cores)[:count]})
     try:
         yield
     finally:

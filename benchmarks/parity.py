@@ -6,7 +6,7 @@ import statistics
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from benchmarks.measuring import interleave, on_one_core, ratio, sampler
+from benchmarks.measuring import interleave, on_cores, ratio, sampler
 from benchmarks.rows import Row
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def measure_parity(
     """
     *names, backends = ways
     _check_equal(backends, [embed(items) for embed in ways.values()])
-    with on_one_core():
+    with on_cores(1):
         turns = [sampler(partial(embed, items), effort) for embed in ways.values()]
         rounds = interleave(turns, effort)
     for place, way in enumerate(names):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
+import threading
 from datetime import UTC, datetime
 
 import pytest
 
-from benchmarks.measuring import difference, ratio
+from benchmarks.measuring import difference, on_cores, ratio
 from benchmarks.rows import Outcome, Row, document, format_table, machine
 from benchmarks.shapes import SHAPES, unseen, unseen_in_and_out
 from cartridge_core.urn import CapUrn
@@ -23,6 +26,23 @@ def test_the_difference_is_taken_within_rounds():
 def test_the_ratio_is_above_one_where_ours_is_faster():
     """The figure is the median of direct over ours, round by round."""
     assert ratio([(1.0, 2.0), (4.0, 4.0), (1.0, 3.0)]) == 2.0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps threads on cores")
+def test_threads_are_kept_on_cores_and_let_go():
+    """One that runs already is kept too; afterwards each may be anywhere again."""
+    go = threading.Event()
+    thread = threading.Thread(target=go.wait)
+    thread.start()
+    everywhere = os.sched_getaffinity(0)
+    assert thread.native_id is not None
+    with on_cores(1):
+        kept = [os.sched_getaffinity(number) for number in (0, thread.native_id)]
+    free = os.sched_getaffinity(thread.native_id)
+    go.set()
+    thread.join()
+    assert kept == [{min(everywhere)}] * 2
+    assert free == os.sched_getaffinity(0) == everywhere
 
 
 @pytest.mark.parametrize(
