@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cartridge_core.registry import Registry
     from cartridge_core.testing.watching import Watch
 
-__all__ = ["contract_of"]
+__all__ = ["contract_of", "pytest_addoption", "pytest_configure"]
 
 _LONGEST = 1000
 """Characters that are told of what is wrong."""
