@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import attrs
 
-from benchmarks.measuring import interleave, ratio, seconds
+from benchmarks.measuring import interleave, on_cores, ratio, seconds
 from benchmarks.rows import Row
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ __all__ = ["measure_callers", "percentile_95"]
 T = TypeVar("T")
 
 _THREADS = 16
-_GATHERED = 2.5
 _LONE = 1 / 1.1
 
 
@@ -35,6 +34,8 @@ def measure_callers(
     direct: Callable[[T], object],
     items: Sequence[T],
     effort: Effort,
+    *,
+    least: float | None = None,
 ) -> Iterator[Row]:
     """
     Have threads embed single items, and then one thread alone.
@@ -45,6 +46,7 @@ def measure_callers(
         direct: The backend's own way; many threads take turns at it.
         items: The items of a round.
         effort: How much time it is worth.
+        least: How many times faster the threads have to be than behind the lock.
     """
     with ThreadPoolExecutor(_THREADS) as pool:
         crowds = [_Crowd(pool, ours), _Crowd(pool, _behind_a_lock(direct))]
@@ -54,7 +56,7 @@ def measure_callers(
         "embedding",
         f"{_THREADS} threads, {name} each",
         measured=ratio(rounds),
-        budget=_GATHERED,
+        budget=least,
         unit="ratio",
         note=f"the time behind a lock over ours; {_rate(rounds, items):.0f} a second",
         samples=rounds,
@@ -76,11 +78,12 @@ def _alone(
     items: Sequence[T],
     effort: Effort,
 ) -> Row:
-    pairs = [
-        (seconds(partial(ours, item)), seconds(partial(direct, item)))
-        for _ in range(max(1, effort.rounds * 10 // len(items)))
-        for item in items
-    ]
+    with on_cores(1):
+        pairs = [
+            (seconds(partial(ours, item)), seconds(partial(direct, item)))
+            for _ in range(max(1, effort.rounds * 10 // len(items)))
+            for item in items
+        ]
     p50 = [statistics.median(times) for times in zip(*pairs, strict=True)]
     return Row(
         "embedding",

@@ -36,6 +36,7 @@ PLUGINS = ("cartridge-torch", "cartridge-models")
 
 _PARTS = ((1, "short"), (32, "short"), (256, "short"), (1, "long"), (8, "long"))
 _LONGEST = (256, "short")
+_GATHERED = 2.5
 """What a call adds to a session cannot be seen beside it, and each turn is long."""
 
 _WORDS = {"short": 8, "long": 180}
@@ -78,6 +79,7 @@ def _measure_texts(registry: Registry, folder: Path, effort: Effort) -> Iterator
             lambda text: direct([text]),
             texts_of(16 if effort is QUICK else 64, _WORDS["short"]),
             effort,
+            least=_GATHERED,
         )
 
 
