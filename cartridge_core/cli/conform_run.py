@@ -10,6 +10,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import attrs
@@ -25,6 +26,9 @@ __all__ = ["Rule", "Verdict", "environment", "run_contract"]
 _READ_BYTES = 1 << 16
 _END_S = 10.0
 """How long a process that is done may take to end."""
+
+_LOOK_S = 0.05
+"""How often to see whether a process has ended."""
 
 _LAST_WORDS = 600
 """Characters of what it printed that are told where it died."""
@@ -76,6 +80,7 @@ def run_contract(given: Mapping[str, object], scratch: Path, limit_s: float) -> 
     test = scratch / "test_conform.py"
     test.write_text(_TEST_FILE.format(file=str(scratch / "given.json")), "utf-8")
     (scratch / "pytest.ini").write_text("[pytest]\n", "utf-8")
+    (scratch / "temporary").mkdir()
     over: list[str] = []
     while True:
         document = json.dumps({**given, "over": over})
@@ -83,7 +88,7 @@ def run_contract(given: Mapping[str, object], scratch: Path, limit_s: float) -> 
         running, how = None, ""
         with _started(scratch) as (process, line):
             try:
-                for event in _events(line, limit_s):
+                for event in _events(process, line, limit_s):
                     if event["event"] == "begin":
                         running = event
                     elif event["event"] == "end" and running is not None:
@@ -91,13 +96,13 @@ def run_contract(given: Mapping[str, object], scratch: Path, limit_s: float) -> 
                         over.append(running["rule"])
                         running = None
                     elif event["event"] == "over" and running is None:
-                        with contextlib.suppress(subprocess.TimeoutExpired):
-                            process.wait(_END_S)
+                        _wait(process)
                         return
             except TimeoutError:
                 how = f"was ended: nothing came of it within {limit_s:g} s"
             else:
-                how = _how_ended(process)
+                how = "" if _wait(process) else "closed the line"
+        how = how or _how_ended(process.returncode)
         words = _last_words(scratch / "output")
         if running is None:
             msg = f"the contract suite did not come to its end: its process {how}{words}"
@@ -133,7 +138,8 @@ def _started(scratch: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 pass_fds=(theirs,),
-                env=environment(),
+                # One that is ended leaves its temporary files to whoever made the folder.
+                env={**environment(), "TMPDIR": str(scratch / "temporary")},
                 # With whatever it starts, so that nothing is left of it.
                 process_group=0,
             )
@@ -156,9 +162,11 @@ def environment() -> dict[str, str]:
     return {**inherited, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
-def _events(line: int, limit_s: float) -> Iterator[dict[str, str]]:
+def _events(
+    process: subprocess.Popen[bytes], line: int, limit_s: float
+) -> Iterator[dict[str, str]]:
     """
-    Give what comes over the line, until it is closed.
+    Give what comes over the line, until it is closed or the process has ended.
 
     Raises:
         TimeoutError: Nothing came for so long.
@@ -166,28 +174,51 @@ def _events(line: int, limit_s: float) -> Iterator[dict[str, str]]:
     rest = b""
     with selectors.DefaultSelector() as selector:
         selector.register(line, selectors.EVENT_READ)
+        since_s = time.monotonic()
         while True:
-            if not selector.select(limit_s):
-                raise TimeoutError
+            # Before the look at the line, which its last words are on. What it forked may hold it.
+            has_ended = _has_ended(process)
+            if not selector.select(_LOOK_S):
+                if has_ended:
+                    return
+                if time.monotonic() - since_s >= limit_s:
+                    raise TimeoutError
+                continue
             data = os.read(line, _READ_BYTES)
             if not data:
                 return
             *whole, rest = (rest + data).split(b"\n")
             yield from map(json.loads, whole)
+            since_s = time.monotonic()
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Say whether a process has ended; it is not reaped, so its number stays that of its group."""
+    if not hasattr(os, "waitid"):  # macOS before Python 3.13
+        return process.poll() is not None
+    how = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    return os.waitid(os.P_PID, process.pid, how) is not None
+
+
+def _wait(process: subprocess.Popen[bytes]) -> bool:
+    """Wait for the end of a process that is done; say whether it came."""
+    until_s = time.monotonic() + _END_S
+    while not _has_ended(process):
+        if time.monotonic() >= until_s:
+            return False
+        time.sleep(_LOOK_S)
+    return True
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process, and what it started, where it has not come to its end."""
-    if process.poll() is None:
+    """End a process, and what it started, which may outlive it."""
+    # macOS has the second for a group of which all have ended.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    process.wait()
 
 
-def _how_ended(process: subprocess.Popen[bytes]) -> str:
-    try:
-        status = process.wait(_END_S)
-    except subprocess.TimeoutExpired:
-        return "closed the line"
+def _how_ended(status: int) -> str:
     if status >= 0:
         return f"ended with exit status {status}"
     with contextlib.suppress(ValueError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Tried", "find_tried"]
 
 _DESCRIBE = "cartridge_native.describe"
+_LIBRARY_ENDS = (".so", ".dylib")
 _LIBRARY_RULE = "library_describes_itself"
 _LIBRARY_TEXT = "A library loads, speaks the ABI, has all its functions and a valid descriptor."
 
@@ -53,8 +55,8 @@ def find_tried(name: str, scratch: Path, limit_s: float) -> Tried:
     Raises:
         NoRouteError: It is nothing of all that.
 
-        LoadError: It is a folder, and no pack that can be opened; or a library, and
-            cartridge-native is not installed.
+        LoadError: It is a path of nothing; or a folder, and no pack that can be opened; or a
+            library, and cartridge-native is not installed.
     """
     found = discover_installed()
     path = Path(name)
@@ -63,6 +65,9 @@ def find_tried(name: str, scratch: Path, limit_s: float) -> Tried:
         return Tried(name, _of_pack(path))
     if not is_installed and path.is_file():
         return _of_library(path, scratch, limit_s)
+    if not is_installed and (os.sep in name or name.endswith(_LIBRARY_ENDS)):
+        msg = f"{name} is neither a file nor a folder; name a pack's folder, a library, or an id"
+        raise LoadError(msg)
     return Tried(name, find_offer(Index(found.offers, found.issues), name))
 
 

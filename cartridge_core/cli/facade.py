@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,10 @@ def facade(context: click.Context, cartridge_id: str, file: Path, *, check: bool
 
 def _read(file: Path) -> str | None:
     """Give what the file holds, line ends as they are; None where there is none."""
+    if os.path.exists(file) and not os.path.isfile(file):
+        # A device would be replaced by a file, and a pipe read for ever.
+        msg = f"{file} is no file that could be a module; name another"
+        raise click.UsageError(msg)
     try:
         return file.read_bytes().decode("utf-8", "backslashreplace")
     except FileNotFoundError:

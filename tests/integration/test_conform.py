@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib.util
 import io
 import json
 import os
 import re
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -188,6 +190,46 @@ def test_error_what_is_broken_is_named_and_nothing_else(
     assert ("infer_gives_one_final" in rules) is ("StreamingEcho" not in plugin)
 
 
+STARTING = {
+    "it-starts-a-program": "subprocess.Popen(['sleep', '1000'], stdout=held)",
+    "it-forks": "os.fork() or time.sleep(1000)",
+}
+
+
+@pytest.mark.parametrize("start", STARTING.values(), ids=STARTING)
+def test_error_what_a_dying_cartridge_started_ends_with_it(
+    install: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: str
+) -> None:
+    """It is found at once that it died; no process and no temporary file of it is left."""
+    held = tmp_path / "held"
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", os.fspath(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    work = f"""
+            import fcntl, subprocess, tempfile
+            tempfile.mkdtemp()
+            held = open({os.fspath(held)!r}, "w")
+            fcntl.flock(held, fcntl.LOCK_EX)
+            {start}
+            os.abort()"""
+    install(breaking(ON_ANOTHER_THREAD.format(work)))
+    done = conform("fake-one", "--json")
+    assert list(done.broken) == ["calls_reach_it_through_the_registry"], done.out
+    assert "SIGABRT" in done.broken["calls_reach_it_through_the_registry"]
+    assert list(temporary.iterdir()) == []
+    until_s = time.monotonic() + 5.0
+    with held.open() as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                assert time.monotonic() < until_s, "something of it is left"
+                time.sleep(0.05)
+            else:
+                break
+
+
 PICTURE = fake_descriptor("fake-one", caps=[fake_cap("look", takes="media:image")])
 NEEDS_MODEL = fake_descriptor(
     "fake-one",
@@ -207,7 +249,9 @@ NEEDS_MODEL = fake_descriptor(
 
 REFUSED = [
     pytest.param(None, ["fake-two"], 12, "no usable cartridge has the id 'fake-two'", id="unknown"),
-    pytest.param(None, ["no/such.so"], 12, "no usable cartridge has the id", id="no-such-file"),
+    pytest.param(None, ["no/such"], 14, "no/such is neither a file nor", id="no-such-folder"),
+    pytest.param(None, ["such.so"], 14, "such.so is neither a file nor", id="no-such-library"),
+    pytest.param(None, ["such.dylib"], 14, "such.dylib is neither", id="no-such-dylib"),
     pytest.param(None, ["fake-one", "--input", "none.wav"], 2, "does not exist", id="no-input"),
     pytest.param(
         None,

@@ -7,6 +7,7 @@ import contextlib
 import importlib.util
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -370,6 +371,8 @@ REFUSED = [
     pytest.param(
         ["batch-echo-text", "--out", "no/made.py"], 2, "cannot be written", id="no-folder"
     ),
+    pytest.param(["batch-echo-text", "--out", "pipe"], 2, "pipe is no file", id="pipe"),
+    pytest.param(["batch-echo-text", "--out", "pipe", "--check"], 2, "is no file", id="check-pipe"),
 ]
 
 
@@ -380,8 +383,10 @@ def test_error_nothing_is_written(
     """What is there stays, and the error says what is wrong."""
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text("import this\n")
+    os.mkfifo("pipe")
     found, said = facade(*words, registry=lambda: registry_of(BatchEcho()))
     assert found == status, said
     assert text in said
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.py"]
+    assert {path.name for path in tmp_path.iterdir()} == {"mine.py", "pipe"}
     assert Path("mine.py").read_text() == "import this\n"
+    assert Path("pipe").is_fifo()

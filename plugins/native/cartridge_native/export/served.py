@@ -223,7 +223,7 @@ class _Bridge:
         status = self._on(kind, handle, work)
         held = self._handles.get(handle)
         if held is not None and isinstance(held.thing, kind):
-            del self._handles[handle]
+            self._handles.pop(handle, None)  # another thread may have been faster
         return status
 
     def _held(self, thing: Opened | Stream) -> int:
