@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
 def _skipped(config: pytest.Config) -> list[pytest.TestReport]:
     reporter: TerminalReporter | None = config.pluginmanager.get_plugin("terminalreporter")
     return reporter.stats.get("skipped", []) if reporter else []
+
+
+def pytest_configure() -> None:
+    """Take Ctrl-C also where a shell that ran this in the background had it ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)
