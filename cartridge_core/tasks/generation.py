@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import attrs
 
 from cartridge_core.calls import check_listener
+from cartridge_core.errors import InvalidArgumentError
 from cartridge_core.results import Result, ResultKind
 from cartridge_core.tasks._records import record_with
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -164,8 +166,12 @@ def _request(
     request = {name: value for name, value in fields.items() if value is not None}
     if isinstance(prompt, str):
         request["prompt"] = prompt
-    else:
+    elif isinstance(prompt, list | tuple) and all(isinstance(one, Mapping) for one in prompt):
         request["messages"] = [dict(message) for message in prompt]
+    else:
+        rule = "a text, or a list of messages with role and content"
+        msg = f"prompt: must be {rule}, found {type(prompt).__name__}"
+        raise InvalidArgumentError(msg, arg="prompt", value=prompt, rule=rule)
     return _CONSTRAINED if request.keys() & _CONSTRAINTS else _GENERATE, request
 
 

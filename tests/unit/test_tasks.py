@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cartridge_core.errors import BackendError, NoRouteError
+from cartridge_core.errors import BackendError, InvalidArgumentError, NoRouteError
 from cartridge_core.hookspecs import hookimpl
 from cartridge_core.progress import Log, Progress
 from cartridge_core.results import Result, ResultKind
@@ -285,3 +285,12 @@ def test_error_another_record():
     inspector.info = {"vocab_size": 3}
     with registry_of(inspector) as registry, pytest.raises(BackendError, match="supports_chat"):
         model_info(registry)
+
+
+@pytest.mark.parametrize("prompt", [3, None, b"x", ["a"], {"role": "user"}], ids=repr)
+@pytest.mark.parametrize("ask", [stream_text, generate_text])
+def test_error_a_prompt_that_is_neither_text_nor_chat(ask, prompt):
+    """It is refused by name, before anything is asked."""
+    with registry_of(BatchEcho()) as registry:
+        with pytest.raises(InvalidArgumentError, match=r"^prompt: must be a text, or a list"):
+            ask(registry, prompt)
