@@ -141,12 +141,6 @@ def test_threads_and_libraries_keep_apart(scenes: Scenes) -> None:
     assert scenes["threads"] == [{str(number): [True, True] for number in range(6)}, True]
 
 
-@pytest.fixture(scope="session")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example host."""
-    return native_host.build_host(tmp_path_factory.mktemp("host"))
-
-
 def run(host: Path, pack: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run the host with no variable but those that are given: the library finds its Python."""
     return subprocess.run(

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, cast
 
-import native_host
 import numpy as np  # noqa: TID253 -- vectors are compared
 import pytest
 from native_packs import library_of
@@ -49,14 +47,6 @@ class Heard(TypedDict):
     text: str
     start_s: float
     end_s: float
-
-
-@pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example host."""
-    if shutil.which("cc") is None:
-        pytest.skip("needs a C compiler, cc")
-    return native_host.build_host(tmp_path_factory.mktemp("host"))
 
 
 def export(target: Path, cartridge_id: str, cap: str, *sets: str) -> Path:
