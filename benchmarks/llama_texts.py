@@ -7,7 +7,7 @@ import itertools
 from typing import TYPE_CHECKING, Protocol, cast
 
 from benchmarks.embeddings import texts_of
-from benchmarks.measuring import QUICK, interleave, on_cores, ratio, seconds
+from benchmarks.measuring import QUICK, interleave, on_another_core, on_cores, ratio, seconds
 from benchmarks.rows import Row
 from cartridge_core import Registry, Result, ResultKind
 
@@ -109,14 +109,15 @@ def _writers(model: Path, threads: int) -> Iterator[list[_Write]]:
 
 def _ours(registry: Registry, model: Path, threads: int) -> _Write:
     def write(messages: Messages, max_tokens: int) -> Generator[str]:
-        with registry.stream(
+        started = registry.stream(
             INFERENCE,
             greedy(messages, max_tokens),
             model_spec=model,
             threads=threads,
             max_context_length=CONTEXT,
             batch_size=BATCH,
-        ) as call:
+        )
+        with started as call, on_another_core():
             for event in call:
                 if isinstance(event, Result) and event.kind is ResultKind.PARTIAL:
                     yield str(event.payload)

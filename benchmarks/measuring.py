@@ -24,6 +24,7 @@ __all__ = [
     "Effort",
     "difference",
     "interleave",
+    "on_another_core",
     "on_cores",
     "ratio",
     "sampler",
@@ -72,6 +73,27 @@ def on_cores(count: int) -> Iterator[None]:
         yield
     finally:
         _keep_on(cores)
+
+
+@contextlib.contextmanager
+def on_another_core() -> Iterator[None]:
+    """
+    Inside of `on_cores`, move the calling thread to a core that it left free, if there is one.
+
+    What it started before stays: the backend has the cores that it has when it is called directly,
+    and who waits for it has another one, as on most machines.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    own = os.sched_getaffinity(0)
+    free = sorted({*range(os.cpu_count() or 1)} - own)
+    with contextlib.suppress(OSError):  # it may not be ours to use
+        os.sched_setaffinity(0, free[:1] or own)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, own)
 
 
 def _keep_on(cores: set[int]) -> None:

@@ -113,6 +113,10 @@ class Batch:
         count = len(tokens)
         first: int = self.native.n_tokens
         end = self.native.n_tokens = first + count
+        if count == 1:  # a list for each would take longer than all the rest
+            self._tokens[first], self._positions[first] = tokens[0], position
+            self._sequences[first], self._outputs[first] = sequence, outputs
+            return first
         self._tokens[first:end] = [*tokens]
         self._positions[first:end] = [*range(position, position + count)]
         self._sequences[first:end] = [*[sequence] * count]

@@ -49,24 +49,31 @@ class Sampler:
         self._mute = [token for token in controls if not model.is_end(token)]
         self._chain = None if sampling.temperature == 0 else _chain(sampling)
 
-    def sample(self, context: Context, row: int) -> int:
+    def sample(self, logits: NDArray[np.float32], place: tuple[Context, int] | None = None) -> int:
         """
-        Choose the token that follows a row of the last batch.
+        Choose the next token.
+
+        Args:
+            logits: One for each token, float32; they may be changed.
+            place: The context, and the row of its last batch, that they are the memory of: there
+                llama.cpp samples without a copy of them.
 
         Raises:
             BackendError: The grammar allows none of the model's tokens.
         """
         if self._penalty != 1:
-            self._penalize(context.logits(row))
+            self._penalize(logits)
         token: int
         if self._chain is None:  # llama.cpp's greedy sampler takes ten times as long
-            token = int(context.logits(row).argmax())
+            token = int(logits.argmax())
+        elif place is not None:
+            token = C.llama_sampler_sample(self._chain, place[0].pointer, place[1])
         else:
-            token = C.llama_sampler_sample(self._chain, context.pointer, row)
+            token = self._choose(_candidates(logits))
         if self._grammar is not None:
             # The grammar is asked about one token first: about all of them takes long.
             if not self._allows(token):
-                token = self._choose_allowed(context.logits(row))
+                token = self._choose_allowed(logits)
             C.llama_sampler_accept(self._grammar, token)
         self._recent.append(token)
         return token
@@ -90,9 +97,7 @@ class Sampler:
 
     def _choose_allowed(self, logits: NDArray[np.float32]) -> int:
         """Choose among the tokens that the grammar allows."""
-        candidates = np.zeros(len(logits), dtype=_CANDIDATE)
-        candidates["id"] = np.arange(len(logits))
-        candidates["logit"] = logits
+        candidates = _candidates(logits)
         candidates["logit"][self._mute] = -math.inf
         C.llama_sampler_apply(self._grammar, ctypes.byref(_array_of(candidates)))
         allowed = candidates[candidates["logit"] > -math.inf]
@@ -102,7 +107,10 @@ class Sampler:
             raise BackendError(msg)
         if self._chain is None:
             return int(allowed["id"][allowed["logit"].argmax()])
-        array = _array_of(allowed)
+        return self._choose(allowed)
+
+    def _choose(self, candidates: NDArray[np.void]) -> int:
+        array = _array_of(candidates)
         C.llama_sampler_apply(self._chain, ctypes.byref(array))
         token: int = array.data[array.selected].id
         return token
@@ -139,6 +147,14 @@ def _chain(sampling: Sampling) -> ctypes._Pointer[ctypes.Structure]:
     ):
         C.llama_sampler_chain_add(chain, link)
     return chain
+
+
+def _candidates(logits: NDArray[np.float32]) -> NDArray[np.void]:
+    """Give every token as a ``llama_token_data``."""
+    candidates = np.zeros(len(logits), dtype=_CANDIDATE)
+    candidates["id"] = np.arange(len(logits))
+    candidates["logit"] = logits
+    return candidates
 
 
 def _array_of(candidates: NDArray[np.void]) -> ctypes.Structure:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Self
 import attrs
 
 from cartridge_core.errors import BackendError, BusyError, InvalidArgumentError, LoadError
+from cartridge_core.machine import available_bytes
 from cartridge_gguf.budget import allowance
 from cartridge_gguf.gate import Gate
-from cartridge_gguf.memory import context_length
+from cartridge_gguf.memory import context_length, writing_bytes
 from cartridge_gguf.patience import Patience
 from cartridge_gguf.scheduler import Draft, Lane
 from cartridge_gguf.tokenizing import tokens_of
@@ -63,6 +64,7 @@ class Generation:
         self._model = model
         self._draft = draft
         self._context = context
+        self._patience = Patience(partial(model.check, context), context)
 
     @property
     def finish_reason(self) -> str | None:
@@ -89,7 +91,7 @@ class Generation:
         if self._draft.is_dropped:
             raise StopIteration
         try:
-            token = self._model.next_token(self._draft, self._context)
+            token = self._model.next_token(self._draft, self._context, self._patience)
         except BaseException:
             self.close()
             raise
@@ -101,6 +103,8 @@ class Generation:
     def close(self) -> None:
         """Write no more; from any thread."""
         self._draft.is_dropped = True
+        if self._draft.stop is not None:
+            self._context.forget(self._draft.stop)
 
     def __del__(self) -> None:
         """Let go of the sequence. This takes no lock: it may happen inside of any other call."""
@@ -277,7 +281,7 @@ class TextModel:
             draft.finish_reason = "length"
         return Generation(self, draft, context)
 
-    def next_token(self, draft: Draft, context: Context) -> int | None:
+    def next_token(self, draft: Draft, context: Context, patience: Patience) -> int | None:
         """
         Give a draft's next token, None where it is over; `Generation` calls it.
 
@@ -293,7 +297,7 @@ class TextModel:
         with self._gate:
             while True:
                 self.check(context)
-                with self._turns.turn(Patience(partial(self.check, context), context)):
+                with self._turns.turn(patience):
                     if not draft.ready and not draft.is_over:
                         self._work(draft, context)
                     if draft.ready:
@@ -353,18 +357,23 @@ class TextModel:
         return lane
 
     def _work(self, draft: Draft, context: Context) -> None:
-        """Evaluate a batch, for a draft and whoever shares its lane."""
-        lane = draft.lane or self._seat(draft)
-        native = lane.context
-        native.go_on()
-        context.on_cancel(native.stop)
+        """Have a token more, or evaluate a batch, for a draft and whoever shares its lane."""
+        if draft.lane is None:
+            lane = self._seat(draft)
+            draft.stop = partial(lane.stop, draft)
+            context.on_cancel(draft.stop)
+            if draft.ready or draft.is_over:  # its prompt was read for another one
+                return
+        else:
+            lane = draft.lane
+        lane.begin(draft)
         try:
             # Who cancels or closes stops the context after having said so: it is seen here, or the
-            # stop comes after `go_on`.
+            # stop comes after `begin`.
             self.check(context)
             lane.step(draft)
         finally:
-            context.forget(native.stop)
+            lane.first = None
 
     def _seat(self, draft: Draft) -> Lane:
         """Give a draft the free seat that remembers most of its prompt."""
@@ -378,10 +387,23 @@ class TextModel:
         if free:
             lane, seat = max(free, key=lambda found: found[0].common(found[1], draft))
         else:
+            self._check_room(len(seats))
             lane = self.add_lane()
             seat = lane.seats[0]
         lane.take(seat, draft)
         return lane
+
+    def _check_room(self, writing: int) -> None:
+        """Refuse a context that memory has no room for: the system might end the process."""
+        room = None if self._options.gpu_layers else available_bytes()
+        needed = writing_bytes(self.files, self._options, self.context_length)
+        if room is not None and needed > room:
+            msg = (
+                f"the model writes {writing} texts already, and the context for another one takes "
+                f"{needed >> 20} MiB, of which {room >> 20} are free; wait until one of them ends, "
+                "or open the model with a smaller max_context_length"
+            )
+            raise BusyError(msg)
 
     def close(self) -> None:
         """Have everything that runs end, wait for it, and free the memory."""

@@ -23,7 +23,8 @@ class Gate:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._inside = 0
         self.is_closed = False
 
@@ -40,7 +41,7 @@ class Gate:
 
     def __enter__(self) -> None:
         """Go in; StateError where it is closed."""
-        with self._changed:
+        with self._lock:
             self.check()
             self._inside += 1
 
@@ -51,7 +52,7 @@ class Gate:
         traceback: TracebackType | None,
     ) -> None:
         """Go out."""
-        with self._changed:
+        with self._lock:
             self._inside -= 1
             if self.is_closed:
                 self._changed.notify_all()
@@ -63,7 +64,7 @@ class Gate:
         Returns:
             Whether it was open.
         """
-        with self._changed:
+        with self._lock:
             was_open, self.is_closed = not self.is_closed, True
         return was_open
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cartridge_gguf.header import Header
     from cartridge_gguf.options import LoadOptions
 
-__all__ = ["SHARING_TEXTS", "Estimate", "context_length", "estimate"]
+__all__ = ["SHARING_TEXTS", "Estimate", "context_length", "estimate", "writing_bytes"]
 
 SHARING_TEXTS = 16
 """
@@ -131,7 +131,11 @@ def estimate(
 
 def _estimate(files: ModelFiles, options: LoadOptions, length: int, *, embeds: bool) -> Estimate:
     states = States.of(files)
-    context_bytes = (_embedding_bytes if embeds else _writing_bytes)(files, options, length, states)
+    context_bytes = (
+        _embedding_bytes(files, options, length, states)
+        if embeds
+        else writing_bytes(files, options, length)
+    )
     return Estimate(
         length=length,
         model_bytes=_model_bytes(files),
@@ -140,7 +144,9 @@ def _estimate(files: ModelFiles, options: LoadOptions, length: int, *, embeds: b
     )
 
 
-def _writing_bytes(files: ModelFiles, options: LoadOptions, length: int, states: States) -> int:
+def writing_bytes(files: ModelFiles, options: LoadOptions, length: int) -> int:
+    """Say what one context takes that texts of so many tokens are written in."""
+    states = States.of(files)
     cached = _rounded(length) * options.parallel_sequences
     return (
         cached * _cache_bytes(files.header, states)

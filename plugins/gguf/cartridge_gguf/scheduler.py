@@ -17,9 +17,13 @@ import attrs
 from cartridge_core.errors import BackendError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from cartridge_gguf._context import Context
+    from cartridge_gguf._model import Model
     from cartridge_gguf._projector import Picture
     from cartridge_gguf._sampler import Sampler
     from cartridge_gguf.engine import Sampling
@@ -47,8 +51,16 @@ class Draft:
     pictures: Mapping[int, Picture] = attrs.field(factory=dict)
     """By the place of its first token; after the last one comes a text."""
 
+    prompt: int = attrs.field(
+        init=False, default=attrs.Factory(lambda draft: len(draft.tokens), takes_self=True)
+    )
+    """How many of the tokens are the prompt's."""
+
     lane: Lane | None = attrs.field(init=False, default=None)
     """Where it has a seat, or had one."""
+
+    stop: Callable[[], None] | None = attrs.field(init=False, default=None)
+    """Ends a step that is for this draft."""
 
     evaluated: int = attrs.field(init=False, default=0)
     """How many of the tokens."""
@@ -68,6 +80,8 @@ class Draft:
 
     def position(self, place: int) -> int:
         """Give the position of a token, which is its place unless pictures come before it."""
+        if not self.pictures:
+            return place
         saved = (
             len(picture.tokens) - picture.positions
             for start, picture in self.pictures.items()
@@ -86,14 +100,20 @@ class Draft:
                     end = min(end, edge)
         return begin, end
 
-    def write(self, sampler: Sampler, context: Context, row: int) -> None:
-        """Choose the token that follows a row of the last batch."""
+    def write(
+        self,
+        sampler: Sampler,
+        model: Model,
+        logits: NDArray[np.float32],
+        place: tuple[Context, int] | None = None,
+    ) -> None:
+        """Choose the next token; see `Sampler.sample`."""
         try:
-            token = sampler.sample(context, row)
+            token = sampler.sample(logits, place)
         except BackendError as exc:
             self.error = exc  # raised by its own reader: whoever computes may be another's
             return
-        if context.model.is_end(token):
+        if model.is_end(token):
             # A grammar allows an end only where its text is complete.
             is_constrained = self.sampling.grammar is not None
             self.finish_reason = "constraint_satisfied" if is_constrained else "stop"
@@ -116,12 +136,18 @@ class Seat:
     reusable: int = attrs.field(init=False, default=0)
     """How many of them, from the first on, another text may build upon."""
 
+    read: int = attrs.field(init=False, default=0)
+    """How many tokens the last prompt had that was read to its end; 0 where it is forgotten."""
+
+    answer: NDArray[np.float32] | None = attrs.field(init=False, default=None)
+    """The logits behind that prompt: who asks the same again need not evaluate anything of it."""
+
     draft: Draft | None = attrs.field(init=False, default=None)
     sampler: Sampler | None = attrs.field(init=False, default=None)
     """The draft's."""
 
 
-@attrs.frozen
+@attrs.define
 class _Portion:
     """A draft's part of a batch."""
 
@@ -136,6 +162,9 @@ class Lane:
     """
     A context, and the drafts in it.
 
+    Attributes:
+        first: Whom a step is for, while there is one.
+
     Args:
         context: The native context, which now belongs to this object.
         seats: How many sequences it has.
@@ -145,6 +174,7 @@ class Lane:
         from cartridge_gguf._context import Batch  # noqa: PLC0415 -- loads the backend
 
         self.context = context
+        self.first: Draft | None = None
         self.seats = [Seat(number) for number in range(seats)]
         self._batch = Batch(context.batch_size)
         self._is_shared = seats > 1
@@ -158,10 +188,14 @@ class Lane:
     def common(self, seat: Seat, draft: Draft) -> int:
         """Say how many of a draft's first tokens a free seat need not evaluate."""
         count = 0
-        for old, new in zip(seat.memory[: seat.reusable], draft.tokens[:-1], strict=False):
+        for old, new in zip(seat.memory[: seat.reusable], draft.tokens, strict=False):
             if old != new:
                 break
             count += 1
+        if count == len(draft.tokens):
+            if count == seat.read:
+                return count
+            count -= 1  # what follows the last one has to be computed
         is_begun = count != draft.part(count)[0] and count % self.context.batch_size
         is_alone = self._end(count, draft) == count + 1
         if is_begun and is_alone and not self._is_shared:
@@ -180,6 +214,19 @@ class Lane:
         seat.sampler = Sampler(self.context.model, draft.sampling)
         seat.draft, draft.lane = draft, self
         self._forget(seat, draft, self.common(seat, draft))
+        if seat.answer is not None and seat.read == len(seat.memory) == len(draft.tokens):
+            draft.evaluated = seat.read
+            draft.write(seat.sampler, self.context.model, seat.answer.copy())
+
+    def begin(self, first: Draft) -> None:
+        """Take an earlier `stop` back: a step for this draft comes."""
+        self.first = first
+        self.context.go_on()
+
+    def stop(self, draft: Draft) -> None:
+        """Have the step that runs end early if it is for this draft; from any thread."""
+        if self.first is draft:
+            self.context.stop()
 
     def step(self, first: Draft) -> bool:
         """
@@ -242,6 +289,8 @@ class Lane:
 
     def _ends(self, first: Draft) -> dict[int, int]:
         """Say, by seat, up to which token to evaluate: single tokens have room before prompts."""
+        if not self._is_shared:
+            return {0: self._end(len(self.seats[0].memory), first)}
         waiting = [
             (len(seat.memory) + 1 < len(draft.tokens), draft is not first, seat.number, draft)
             for seat in self.seats
@@ -272,7 +321,12 @@ class Lane:
         seat.memory.extend(portion.tokens)
         portion.draft.evaluated = len(seat.memory)
         if portion.row is not None and seat.sampler is not None:
-            portion.draft.write(seat.sampler, self.context, portion.row)
+            logits = self.context.logits(portion.row)
+            if len(portion.draft.tokens) == portion.draft.prompt:
+                seat.read, seat.answer = portion.draft.prompt, logits.copy()
+            portion.draft.write(
+                seat.sampler, self.context.model, logits, (self.context, portion.row)
+            )
 
     def _forget(self, seat: Seat, draft: Draft, count: int) -> None:
         """Have the context remember so many of a draft's tokens, or none where it cannot."""
@@ -280,6 +334,8 @@ class Lane:
         kept = count if self.context.keep(seat.number, position) == position else 0
         del seat.memory[kept:]
         seat.reusable = min(seat.reusable, kept)
+        if kept < seat.read:
+            seat.read, seat.answer = 0, None
 
     def _free(self, seat: Seat) -> None:
         """Take the draft out; what the context remembers stays for the next one."""

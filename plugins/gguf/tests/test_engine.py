@@ -364,6 +364,64 @@ def test_a_shared_beginning_is_evaluated_once(
     assert sum(counts) == count
 
 
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        pytest.param(GREEDY, id="greedy"),
+        pytest.param(RANDOM, id="random"),
+        pytest.param(attrs.evolve(RANDOM, repeat_penalty=1.3), id="penalty"),
+        pytest.param(attrs.evolve(GREEDY, grammar='root ::= ("a" | "b")+'), id="grammar"),
+        pytest.param(attrs.evolve(RANDOM, grammar='root ::= ("a" | "b")+'), id="random-grammar"),
+    ],
+)
+@pytest.mark.parametrize("sequences", [1, 2])
+def test_a_prompt_that_was_asked_before_is_not_evaluated(
+    llama: Path,
+    open_model: Open,
+    monkeypatch: pytest.MonkeyPatch,
+    sampling: Sampling,
+    sequences: int,
+) -> None:
+    """Who asks the same again gets the same, from the logits that were kept."""
+    model = open_model(llama, parallel_sequences=sequences)
+    prompt = [300 + number for number in range(60)]
+    counts = evaluated(model, monkeypatch)
+    expected = write(model, prompt, sampling)
+    answer = counts.count(1)
+    assert [write(model, prompt, sampling) for _ in range(2)] == [expected] * 2
+    assert counts == [32, 28, *[1] * answer * 3]
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        pytest.param(range(300, 359), id="shorter"),
+        pytest.param(range(300, 361), id="longer"),
+        pytest.param([*range(300, 359), 400], id="another-end"),
+        pytest.param([400], id="another"),
+    ],
+)
+def test_what_was_kept_is_of_the_last_prompt(
+    llama: Path, open_model: Open, between: Sequence[int]
+) -> None:
+    """Another prompt in between leaves nothing behind that an answer could come from."""
+    model = open_model(llama)
+    prompt = [*range(300, 360)]
+    for tokens in (prompt, between, prompt, between):
+        assert write(model, tokens, RANDOM) == write(open_model(llama), tokens, RANDOM)
+
+
+def test_what_was_kept_goes_with_its_prompt(llama: Path, open_model: Open) -> None:
+    """A prompt that was read half, over the one before, is not answered by what that came to."""
+    model = open_model(llama)
+    context = Context(lambda _event: context.cancel())
+    write(model, [*range(300, 360)], RANDOM)
+    other = [*range(300, 359), *range(400, 440)]
+    with pytest.raises(CancelledError):
+        write(model, other, RANDOM, context=context)
+    assert write(model, other[:60], RANDOM) == write(open_model(llama), other[:60], RANDOM)
+
+
 def test_the_context_that_knows_most_is_taken(llama: Path, open_model: Open) -> None:
     """Of two contexts, a prompt goes to the one that has its beginning."""
     model = open_model(llama)
@@ -698,6 +756,22 @@ def test_error_more_texts_than_sessions(endless: Path) -> None:
     assert len(write(model, "hello")) == 12
     second.close()
     model.close()
+
+
+def test_error_no_memory_for_a_text_more(
+    endless: Path, open_model: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A context that does not fit is refused before it is made; the text that runs goes on."""
+    model = open_model(endless)
+    monkeypatch.setattr("cartridge_gguf.engine.available_bytes", lambda: 1 << 10)
+    with closing(start(model, [300, 301])) as first:
+        next(first)
+        with pytest.raises(
+            BusyError, match=r"writes 1 texts .* takes \d+ MiB, of which 0 are free"
+        ):
+            write(model, [300, 302])
+        assert next(first)
+    assert write(model, [300, 302])
 
 
 def test_error_a_model_that_writes_no_text(bert: Path) -> None:

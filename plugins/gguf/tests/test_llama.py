@@ -386,7 +386,7 @@ def choose(context: Context, tokens: Sequence[int], sampling: Sampling, count: i
 
     evaluate(context, tokens)
     with contextlib.closing(Sampler(context.model, sampling)) as sampler:
-        return [sampler.sample(context, -1) for _ in range(count)][-1]
+        return [sampler.sample(context.logits(-1), (context, -1)) for _ in range(count)][-1]
 
 
 def test_the_likeliest_is_chosen(make: Make) -> None:
@@ -394,6 +394,25 @@ def test_the_likeliest_is_chosen(make: Make) -> None:
     context = make()
     token = choose(context, [1, 300, 301], GREEDY)
     assert last_logits(context)[token] == max(last_logits(context))
+
+
+def test_logits_apart_are_sampled_as_those_in_the_context(make: Make) -> None:
+    """With one seed, a copy of the logits comes to the tokens that llama.cpp samples in place."""
+    from cartridge_gguf._sampler import Sampler
+
+    context = make()
+    evaluate(context, [1, 300, 301])
+    logits = context.logits(-1)
+    sampling = attrs.evolve(GREEDY, temperature=1.5, seed=3)
+    with (
+        contextlib.closing(Sampler(context.model, sampling)) as here,
+        contextlib.closing(Sampler(context.model, sampling)) as apart,
+    ):
+        tokens = [
+            (here.sample(logits, (context, -1)), apart.sample(logits.copy())) for _ in range(30)
+        ]
+    assert all(one == other for one, other in tokens)
+    assert len(set(tokens)) > 5
 
 
 def test_a_repeat_penalty_is_llama_cpps(make: Make) -> None:
