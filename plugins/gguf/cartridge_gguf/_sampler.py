@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from cartridge_gguf._context import Context
     from cartridge_gguf._model import Model
-    from cartridge_gguf.engine import Sampling
+    from cartridge_gguf.sampling import Sampling
 
 __all__ = ["Sampler"]
 

@@ -6,15 +6,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-import attrs
-
-from cartridge_core.errors import BackendError, BusyError, InvalidArgumentError, LoadError
-from cartridge_core.machine import available_bytes
+from cartridge_core.errors import BackendError, InvalidArgumentError, LoadError
 from cartridge_gguf.budget import allowance
 from cartridge_gguf.gate import Gate
-from cartridge_gguf.memory import context_length, writing_bytes
+from cartridge_gguf.lanes import Lanes
+from cartridge_gguf.memory import context_length
 from cartridge_gguf.patience import Patience
-from cartridge_gguf.scheduler import Draft, Lane
+from cartridge_gguf.scheduler import Draft
 from cartridge_gguf.tokenizing import tokens_of
 from cartridge_gguf.turns import Turns
 
@@ -26,31 +24,9 @@ if TYPE_CHECKING:
     from cartridge_gguf._projector import Picture
     from cartridge_gguf.files import ModelFiles
     from cartridge_gguf.options import LoadOptions
+    from cartridge_gguf.sampling import Sampling
 
-__all__ = ["Generation", "Sampling", "TextModel"]
-
-_MOST_BATCH = 512
-"""Tokens of one decode: more is not quicker on a CPU, and everybody else waits for it."""
-
-
-@attrs.frozen(kw_only=True)
-class Sampling:
-    """How the next token is chosen."""
-
-    temperature: float
-    """0 takes the likeliest."""
-
-    top_k: int
-    """0 = all."""
-
-    top_p: float
-    min_p: float
-    seed: int
-    repeat_penalty: float
-    """1 = none."""
-
-    grammar: str | None
-    """GBNF."""
+__all__ = ["Generation", "TextModel"]
 
 
 class Generation:
@@ -151,10 +127,8 @@ class TextModel:
         self.eos = model.eos
         self.control_texts = tuple(model.control_texts)
         self._model = model
-        self._options = options
-        self._sessions = sessions
         self._pieces: list[bytes | None] = [None] * model.vocabulary_size
-        self._lanes: list[Lane] = []
+        self._lanes = Lanes(model, files, options, length=length, sessions=sessions)
         self._turns = Turns()
         self._gate = Gate(f"the model {files.model.name}")
 
@@ -194,7 +168,7 @@ class TextModel:
         native = Model.load(files.model, context, gpu_layers=options.gpu_layers)
         model = cls(native, files, options, length=length, sessions=sessions)
         try:
-            lane = model.add_lane()
+            lane = model._lanes.add()
         except BackendError as exc:
             model.close()
             raise LoadError(str(exc)) from exc
@@ -337,29 +311,10 @@ class TextModel:
         context.check_cancelled()
         self._gate.check()
 
-    def add_lane(self) -> Lane:
-        """Make a context more; the caller has the turn."""
-        from cartridge_gguf._context import Context, ContextSettings  # noqa: PLC0415 -- as above
-
-        options = self._options
-        settings = ContextSettings(
-            length=self.context_length,
-            sequences=options.parallel_sequences,
-            # Fewer than one token a sequence, and the backend ends the process.
-            batch_size=max(min(options.batch_size, _MOST_BATCH), options.parallel_sequences),
-            threads=options.thread_count,
-            rope_freq_base=options.rope_freq_base,
-            rope_freq_scale=options.rope_freq_scale,
-            flash_attention=options.parallel_sequences > 1,
-        )
-        lane = Lane(Context(self._model, settings), options.parallel_sequences)
-        self._lanes.append(lane)
-        return lane
-
     def _work(self, draft: Draft, context: Context) -> None:
         """Have a token more, or evaluate a batch, for a draft and whoever shares its lane."""
         if draft.lane is None:
-            lane = self._seat(draft)
+            lane = self._lanes.seat(draft)
             draft.stop = partial(lane.stop, draft)
             context.on_cancel(draft.stop)
             if draft.ready or draft.is_over:  # its prompt was read for another one
@@ -375,44 +330,11 @@ class TextModel:
         finally:
             lane.first = None
 
-    def _seat(self, draft: Draft) -> Lane:
-        """Give a draft the free seat that remembers most of its prompt."""
-        for lane in self._lanes:
-            lane.sweep()
-        seats = [(lane, seat) for lane in self._lanes for seat in lane.seats]
-        free = [(lane, seat) for lane, seat in seats if seat.draft is None]
-        if self._sessions is not None and len(seats) - len(free) >= self._sessions:
-            msg = f"the model writes {self._sessions} texts already; wait until one of them ends"
-            raise BusyError(msg)
-        if free:
-            lane, seat = max(free, key=lambda found: found[0].common(found[1], draft))
-        else:
-            self._check_room(len(seats))
-            lane = self.add_lane()
-            seat = lane.seats[0]
-        lane.take(seat, draft)
-        return lane
-
-    def _check_room(self, writing: int) -> None:
-        """Refuse a context that memory has no room for: the system might end the process."""
-        room = None if self._options.gpu_layers else available_bytes()
-        needed = writing_bytes(self.files, self._options, self.context_length)
-        if room is not None and needed > room:
-            msg = (
-                f"the model writes {writing} texts already, and the context for another one takes "
-                f"{needed >> 20} MiB, of which {room >> 20} are free; wait until one of them ends, "
-                "or open the model with a smaller max_context_length"
-            )
-            raise BusyError(msg)
-
     def close(self) -> None:
         """Have everything that runs end, wait for it, and free the memory."""
         if not self._gate.close():
             return
-        for lane in [*self._lanes]:
-            lane.context.stop()
+        self._lanes.stop()
         self._gate.wait()
-        for lane in self._lanes:
-            lane.close()
-        self._lanes.clear()
+        self._lanes.close()
         self._model.close()

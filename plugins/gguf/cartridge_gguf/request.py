@@ -8,7 +8,7 @@ import attrs
 
 from cartridge_core.errors import InvalidArgumentError
 from cartridge_gguf import constraint as constraints
-from cartridge_gguf.engine import Sampling
+from cartridge_gguf.sampling import Sampling
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

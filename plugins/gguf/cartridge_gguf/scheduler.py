@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cartridge_gguf._model import Model
     from cartridge_gguf._projector import Picture
     from cartridge_gguf._sampler import Sampler
-    from cartridge_gguf.engine import Sampling
+    from cartridge_gguf.sampling import Sampling
 
 __all__ = ["Draft", "Lane", "Seat"]
 

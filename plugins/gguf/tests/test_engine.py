@@ -24,9 +24,10 @@ from cartridge_core.errors import (
 )
 from cartridge_core.pack import Pack
 from cartridge_gguf.budget import ContextOverflowError
-from cartridge_gguf.engine import Generation, Sampling, TextModel
+from cartridge_gguf.engine import Generation, TextModel
 from cartridge_gguf.files import ModelFiles
 from cartridge_gguf.options import LoadOptions
+from cartridge_gguf.sampling import Sampling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -130,7 +131,7 @@ def test_no_tokens_are_none(endless: Path, open_model: Open) -> None:
     tokens = start(model, "hello", limit=0)
     assert [*tokens] == []
     assert tokens.finish_reason == "length"
-    assert model._lanes[0].seats[0].memory == []
+    assert model._lanes.lanes[0].seats[0].memory == []
 
 
 def test_the_same_seed_gives_the_same_text(llama: Path, open_model: Open) -> None:
@@ -312,7 +313,7 @@ def test_logits_after_a_reuse_are_the_same_bit_for_bit(llama: Path, open_model: 
 
     def logits(model: TextModel, prompt: Sequence[int]) -> list[float]:
         write(model, prompt, limit=1)
-        found: list[float] = model._lanes[0].context.logits(-1).tolist()
+        found: list[float] = model._lanes.lanes[0].context.logits(-1).tolist()
         return found
 
     model = open_model(llama, batch_size=16)
@@ -326,7 +327,7 @@ def test_logits_after_a_reuse_are_the_same_bit_for_bit(llama: Path, open_model: 
 def evaluated(model: TextModel, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Have the tokens of every decode counted from now on."""
     counts: list[int] = []
-    context = model._lanes[0].context
+    context = model._lanes.lanes[0].context
     decode = context.decode
 
     def count(batch: Batch) -> bool:
@@ -431,7 +432,7 @@ def test_the_context_that_knows_most_is_taken(llama: Path, open_model: Open) -> 
         next(other)
     for prompt in (second, first, second):
         write(model, [*prompt, 350], limit=1)
-    memories = [lane.seats[0].memory for lane in model._lanes]
+    memories = [lane.seats[0].memory for lane in model._lanes.lanes]
     assert [memory[:40] for memory in memories] == [first, second]
     assert memories[0][40] == memories[1][40] == 350
 
@@ -526,7 +527,7 @@ def test_a_cancel_ends_the_reading_of_a_prompt(
 
 def watch(model: TextModel, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Note of every decode from now on whether it came to its end."""
-    native, outcomes = model._lanes[0].context, list[bool]()
+    native, outcomes = model._lanes.lanes[0].context, list[bool]()
     decode = native.decode
 
     def note(batch: Batch) -> bool:
@@ -556,10 +557,12 @@ def test_what_was_read_before_a_cancel_is_reused(slow: Slow) -> None:
     prompt, context = slow.prompt[:400], Context()
     expected = write(model, prompt, limit=3)
     write(model, [301], limit=1)
-    context.report = lambda _: context.cancel() if model._lanes[0].seats[0].memory[160:] else None
+    context.report = lambda _: (
+        context.cancel() if model._lanes.lanes[0].seats[0].memory[160:] else None
+    )
     with pytest.raises(CancelledError):
         write(model, prompt, limit=1, context=context)
-    assert 160 < len(model._lanes[0].seats[0].memory) < 200
+    assert 160 < len(model._lanes.lanes[0].seats[0].memory) < 200
     assert write(model, prompt, limit=3) == expected
     model.close()
 
@@ -595,7 +598,7 @@ def test_a_cancel_is_asked_for_between_batches(slow: Slow) -> None:
     model = open_text(slow.path, max_context_length=4096, batch_size=32)
     with pytest.raises(CancelledError):
         write(model, slow.prompt[:400], limit=1, context=Asked(after=9))
-    assert len(model._lanes[0].seats[0].memory) < 160
+    assert len(model._lanes.lanes[0].seats[0].memory) < 160
     model.close()
 
 
@@ -667,7 +670,7 @@ def test_closing_a_text_frees_its_context(endless: Path, open_model: Open) -> No
         next(tokens)
         tokens.close()
         assert [*tokens] == []
-    assert len(model._lanes) == 1
+    assert len(model._lanes.lanes) == 1
 
 
 def test_garbage_frees_its_context(endless: Path, open_model: Open) -> None:
@@ -681,7 +684,7 @@ def test_garbage_frees_its_context(endless: Path, open_model: Open) -> None:
         del tokens, cycle
         gc.collect()
     write(model, "hello")
-    assert len(model._lanes) == 1
+    assert len(model._lanes.lanes) == 1
 
 
 def test_a_text_that_never_began_holds_nothing(endless: Path, open_model: Open) -> None:
@@ -689,7 +692,7 @@ def test_a_text_that_never_began_holds_nothing(endless: Path, open_model: Open) 
     model = open_model(endless)
     begun = [start(model, "hello") for _ in range(9)]
     assert len(write(model, "hello")) == 12
-    assert len(model._lanes) == 1
+    assert len(model._lanes.lanes) == 1
     del begun
 
 
@@ -763,7 +766,7 @@ def test_error_no_memory_for_a_text_more(
 ) -> None:
     """A context that does not fit is refused before it is made; the text that runs goes on."""
     model = open_model(endless)
-    monkeypatch.setattr("cartridge_gguf.engine.available_bytes", lambda: 1 << 10)
+    monkeypatch.setattr("cartridge_gguf.lanes.available_bytes", lambda: 1 << 10)
     with closing(start(model, [300, 301])) as first:
         next(first)
         with pytest.raises(

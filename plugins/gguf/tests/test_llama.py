@@ -14,7 +14,7 @@ from cartridge_core.context import Context as HostContext
 from cartridge_core.errors import BackendError, CancelledError, InvalidArgumentError, LoadError
 from cartridge_core.progress import Log, Progress
 from cartridge_gguf._log import NativeLog
-from cartridge_gguf.engine import Sampling
+from cartridge_gguf.sampling import Sampling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -16,10 +16,11 @@ import pytest
 from cartridge_core.context import Context
 from cartridge_core.errors import BackendError, CancelledError, StateError
 from cartridge_core.pack import Pack
-from cartridge_gguf.engine import Generation, Sampling, TextModel
+from cartridge_gguf.engine import Generation, TextModel
 from cartridge_gguf.files import ModelFiles
 from cartridge_gguf.gate import Gate
 from cartridge_gguf.options import LoadOptions
+from cartridge_gguf.sampling import Sampling
 from cartridge_gguf.turns import Turns
 
 if TYPE_CHECKING:
@@ -249,7 +250,7 @@ def text_of(model: TextModel, tokens: Generation) -> str:
 def decodes(model: TextModel, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """Note the sequences of the tokens of every decode of the first lane from now on."""
     noted: list[list[int]] = []
-    lane = model._lanes[0]
+    lane = model._lanes.lanes[0]
     decode = lane.context.decode
 
     def note(batch: Batch) -> bool:
@@ -323,7 +324,7 @@ def test_more_texts_than_seats_open_another_lane(scripted: Path, open_model: Ope
     texts = [start(model, "dog") for _ in range(5)]
     for text in texts:
         next(text)
-    assert [len(lane.seats) for lane in model._lanes] == [4, 4]
+    assert [len(lane.seats) for lane in model._lanes.lanes] == [4, 4]
     assert len({text_of(model, text) for text in texts}) == 1
 
 
@@ -370,7 +371,7 @@ def test_a_batch_that_is_stopped_costs_the_others_nothing(
     expected = text_of(model, start(model, "dog", limit=30))
     texts = [start(model, "dog", limit=30) for _ in range(3)]
     tokens = [[next(text), next(text)] for text in texts]
-    native, remove = model._lanes[0].context, C.llama_memory_seq_rm
+    native, remove = model._lanes.lanes[0].context, C.llama_memory_seq_rm
     decode, stopped = native.decode, list[bool]()
 
     def refuse(memory: int, sequence: int, start: int, end: int) -> bool:
@@ -400,7 +401,8 @@ import attrs
 from cartridge_core.context import Context
 from cartridge_core.errors import CancelledError, StateError
 from cartridge_core.pack import Pack
-from cartridge_gguf.engine import Sampling, TextModel
+from cartridge_gguf.engine import TextModel
+from cartridge_gguf.sampling import Sampling
 from cartridge_gguf.files import ModelFiles
 from cartridge_gguf.options import LoadOptions
 
@@ -493,7 +495,7 @@ def work(number):
         assert [*start(model, PROMPTS[number])] == alone[number]
 
 together(work, 4)
-assert len(model._lanes) <= 4
+assert len(model._lanes.lanes) <= 4
 """
 
 SHARED_BATCH = """
